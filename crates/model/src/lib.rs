@@ -1,0 +1,26 @@
+//! What every other crate shares: ids, units, sets, topology, the snapshot a placement decides
+//! on, the plan it answers with, and the outcome of applying that plan.
+//!
+//! Owns no behaviour that touches the world: no clock, no file, no thread. Everything here is
+//! plain data that can be stored, replayed and compared, and the two traits ([`Observe`],
+//! [`Actuate`]) through which the world is reached.
+
+mod fault;
+mod ids;
+mod machine;
+mod outcome;
+mod plan;
+mod set;
+mod snapshot;
+mod topology;
+
+pub use fault::{FaultFlags, HintingFault};
+pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, RegionId, TaskId};
+pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
+pub use outcome::{Outcome, Refusal, SkipReason};
+pub use plan::{Action, Plan, Reason};
+pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use snapshot::{
+    EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Snapshot, Task, TaskState,
+};
+pub use topology::{Distances, Node, Topology};

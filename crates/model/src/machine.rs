@@ -1,0 +1,81 @@
+//! The two ways to reach a machine, live or simulated, and the policy between them.
+//!
+//! A replay implements [`Observe`] and not [`Actuate`]: acting on it does not compile.
+
+use crate::{Action, HintingFault, Outcome, PageVerdict, Plan, Snapshot, TaskId};
+
+/// The machine could not be read or acted upon at all.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// What we were to look after has ended.
+    #[error("no task is left to look after")]
+    NoTasks,
+    /// Reading failed.
+    #[error("cannot read {what}: {source}")]
+    Read {
+        /// Path or call.
+        what: String,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// What was to be changed could not be written down first, so it is not changed.
+    #[error("cannot write down what is about to change, so nothing is changed: {source}")]
+    Journal {
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+/// Where hinting faults come from.
+pub trait FaultSource {
+    /// Appends the faults since the last call, oldest first.
+    ///
+    /// # Errors
+    /// Whatever reading the kernel's stream gives.
+    fn drain(&mut self, faults: &mut Vec<HintingFault>) -> std::io::Result<()>;
+
+    /// Restricts the stream to these thread groups, to spare the kernel the rest.
+    ///
+    /// # Errors
+    /// Whatever updating the kernel's filter gives.
+    fn watch(&mut self, tgids: &[u32]) -> std::io::Result<()>;
+
+    /// Faults lost since the start because nobody drained in time.
+    fn lost(&self) -> u64;
+}
+
+/// A machine that can be looked at.
+pub trait Observe {
+    /// Looks at the machine now. Tasks, nodes and page counts are filled in; evidence from
+    /// faults is left empty, the caller adds it. Appends the faults since the last call.
+    ///
+    /// # Errors
+    /// [`WorldError::NoTasks`] when nothing is left to look after.
+    fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError>;
+}
+
+/// A machine that can be acted upon.
+pub trait Actuate {
+    /// Does one thing.
+    ///
+    /// # Errors
+    /// Only if it could not be written down first; everything else is an [`Outcome`].
+    fn apply(&mut self, action: &Action) -> Result<Outcome, WorldError>;
+}
+
+/// Which task and which pages belong on which node. Pure: the same snapshots give the same
+/// plans.
+pub trait Placement {
+    /// Plans for this snapshot.
+    fn decide(&mut self, snapshot: &Snapshot) -> Plan;
+
+    /// What to do with the page of one fault, for placements that act in the fault.
+    fn on_fault(&mut self, _fault: &HintingFault) -> PageVerdict {
+        PageVerdict::Stay
+    }
+
+    /// Whether the scheduler's balancing may take this task off its node.
+    fn may_leave(&self, _task: TaskId) -> bool {
+        true
+    }
+}

@@ -1,0 +1,131 @@
+//! What a placement answers: ordered actions, each with its reason as data.
+//!
+//! A plan leaves whoever applies it no choices. Text, logs and tests all render the same
+//! [`Reason`].
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, CpuSet, NodeId, Pages, RegionId, TaskId};
+
+/// Why an action is planned. Shares are per mille.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "why", rename_all = "kebab-case")]
+pub enum Reason {
+    /// The task's memory is, or will be, on that node: it faulted there for this share.
+    MemoryThere {
+        /// Share of the task's faults on regions whose home is that node.
+        permille: u32,
+    },
+    /// The task shares this much of its memory with tasks on that node.
+    BuddiesThere {
+        /// Share of the task's faults on regions that tasks there use too.
+        permille: u32,
+    },
+    /// No evidence pulls it elsewhere and that node has a free CPU.
+    Balance,
+    /// It is where it should be; pinned so that it stays.
+    Hold {
+        /// Share of its faults that are local under the plan.
+        permille: u32,
+    },
+    /// This share of the region's uses comes from tasks on the destination.
+    UsersThere {
+        /// Share of the uses.
+        permille: u32,
+    },
+    /// The task has CPU time but no evidence yet.
+    NoEvidence,
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |permille: &u32| format!("{}.{} %", permille / 10, permille % 10);
+        match self {
+            Reason::MemoryThere { permille } => {
+                write!(f, "{} of its faults are on memory there", percent(permille))
+            }
+            Reason::BuddiesThere { permille } => {
+                write!(f, "{} of its faults are on memory it shares with tasks there", percent(permille))
+            }
+            Reason::Balance => write!(f, "nothing pulls it elsewhere and a CPU is free there"),
+            Reason::Hold { permille } => {
+                write!(f, "already right, {} of its faults are local: held there", percent(permille))
+            }
+            Reason::UsersThere { permille } => {
+                write!(f, "{} of its uses come from tasks there", percent(permille))
+            }
+            Reason::NoEvidence => write!(f, "no evidence yet"),
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "kebab-case")]
+pub enum Action {
+    /// Allow the task exactly these CPUs, all of one node.
+    PlaceTask {
+        /// Who.
+        task: TaskId,
+        /// Where.
+        node: NodeId,
+        /// CPUs of that node its owner allows.
+        cpus: CpuSet,
+        /// Why.
+        #[serde(flatten)]
+        reason: Reason,
+    },
+    /// Give the task back the CPUs its owner allowed.
+    ReleaseTask {
+        /// Who.
+        task: TaskId,
+        /// What its owner allowed.
+        cpus: CpuSet,
+        /// Why.
+        #[serde(flatten)]
+        reason: Reason,
+    },
+    /// Move what lies elsewhere of a region to a node.
+    MovePages {
+        /// Region.
+        region: RegionId,
+        /// Its length.
+        len: Bytes,
+        /// Destination.
+        to: NodeId,
+        /// Pages expected to move.
+        pages: Pages,
+        /// Why.
+        #[serde(flatten)]
+        reason: Reason,
+    },
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Action::PlaceTask { task, node, cpus, reason } => {
+                write!(f, "place task {task} on node {node} (cpus {cpus}): {reason}")
+            }
+            Action::ReleaseTask { task, cpus, reason } => {
+                write!(f, "release task {task} to cpus {cpus}: {reason}")
+            }
+            Action::MovePages { region, len, to, pages, reason } => {
+                write!(f, "move {pages} pages of {region} (+{len} bytes) to node {to}: {reason}")
+            }
+        }
+    }
+}
+
+/// Ordered actions and what the placement thinks of the state it saw.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// What to do, in this order.
+    pub actions: Vec<Action>,
+    /// Convergence strength: per mille of the evidence that is local under today's placement.
+    pub strength_permille: u32,
+    /// Every task with evidence is where it should be and no page needs to move.
+    pub converged: bool,
+}

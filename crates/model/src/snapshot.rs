@@ -1,0 +1,160 @@
+//! What a placement sees: the machine, its tasks and their memory at one moment.
+//!
+//! Everything is sorted by id, so that equal machines give equal snapshots and iteration order
+//! never depends on a hash. Evidence carries its grade and its age.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, CpuId, CpuSet, Nanos, NodeId, Pages, ProcessId, RegionId, TaskId, Topology};
+
+/// How good a piece of evidence is, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum EvidenceGrade {
+    /// Nothing is known.
+    None,
+    /// Where the pages lie (`numa_maps`): says nothing of who uses them.
+    ResidentPages,
+    /// The kernel's hinting faults: who touched which page.
+    HintingFaults,
+    /// Hardware samples.
+    Hardware,
+}
+
+/// A node's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeState {
+    /// Which node.
+    pub id: NodeId,
+    /// Free memory.
+    pub free: Pages,
+    /// High watermark summed over the node's zones: below it the kernel reclaims.
+    pub high_watermark: Pages,
+}
+
+/// What a task is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TaskState {
+    /// Running or waiting for a CPU.
+    Runnable,
+    /// Waiting for something else.
+    Sleeping,
+}
+
+/// A task's faults on one node's memory, in pages, decayed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFaults {
+    /// Where the memory is.
+    pub node: NodeId,
+    /// Pages nobody else touched in between.
+    pub private: u64,
+    /// Pages another task touched in between.
+    pub shared: u64,
+}
+
+/// A task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Task {
+    /// Identity.
+    pub id: TaskId,
+    /// Its process.
+    pub process: ProcessId,
+    /// CPUs it may run on now.
+    pub cpus_allowed: CpuSet,
+    /// CPUs its owner allowed: what `cpus_allowed` was before we first touched it.
+    pub cpus_owner: CpuSet,
+    /// The node we placed it on, if we did.
+    pub home: Option<NodeId>,
+    /// CPU it last ran on.
+    pub last_cpu: CpuId,
+    /// CPU time it has used.
+    pub cpu_time: Nanos,
+    /// CPU time used since the last snapshot, per mille of one CPU.
+    pub busy_permille: u32,
+    /// Age: time since it started.
+    pub age: Nanos,
+    /// What it is doing.
+    pub state: TaskState,
+    /// Evidence per node, ascending by node.
+    pub faults: Vec<NodeFaults>,
+}
+
+/// A task's share of a region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionUse {
+    /// Who.
+    pub task: TaskId,
+    /// Its faults there, in pages, decayed.
+    pub faults: u64,
+}
+
+/// A piece of an address space and who uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Region {
+    /// Which.
+    pub id: RegionId,
+    /// Length; a multiple of the page size.
+    pub len: Bytes,
+    /// Pages known per node, ascending by node; pages not yet seen are missing.
+    pub pages: Vec<(NodeId, Pages)>,
+    /// Who touches it, ascending by task.
+    pub users: Vec<RegionUse>,
+    /// Age of the newest evidence.
+    pub age: Nanos,
+}
+
+impl Region {
+    /// All pages known, wherever they are.
+    #[must_use]
+    pub fn known_pages(&self) -> Pages {
+        Pages(self.pages.iter().map(|(_, p)| p.0).sum())
+    }
+
+    /// Pages known on `node`.
+    #[must_use]
+    pub fn pages_on(&self, node: NodeId) -> Pages {
+        self.pages.iter().find(|(n, _)| *n == node).map_or(Pages(0), |(_, p)| *p)
+    }
+}
+
+/// The machine, its tasks and their memory at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// When, on the machine's monotonic clock.
+    pub time: Nanos,
+    /// Base page size.
+    pub page_size: Bytes,
+    /// What is online.
+    pub topology: Topology,
+    /// One per node of the topology, in its order.
+    pub nodes: Vec<NodeState>,
+    /// Tasks in our care, ascending by id.
+    pub tasks: Vec<Task>,
+    /// Regions with evidence, ascending by id.
+    pub regions: Vec<Region>,
+    /// Best grade of the evidence at hand.
+    pub grade: EvidenceGrade,
+    /// Whether the kernel moves pages between tiers: then we move none.
+    pub kernel_tiering: bool,
+}
+
+impl Snapshot {
+    /// The task with this id.
+    #[must_use]
+    pub fn task(&self, id: TaskId) -> Option<&Task> {
+        self.tasks.binary_search_by_key(&id, |task| task.id).ok().map(|i| &self.tasks[i])
+    }
+
+    /// The region with this id.
+    #[must_use]
+    pub fn region(&self, id: RegionId) -> Option<&Region> {
+        self.regions.binary_search_by_key(&id, |region| region.id).ok().map(|i| &self.regions[i])
+    }
+
+    /// The state of this node.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&NodeState> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+}

@@ -1,0 +1,72 @@
+//! Nodes, their CPUs, their memory, and the distances between them.
+//!
+//! Node numbers may be sparse; a node may lack CPUs (CXL) or memory. Distances are the
+//! firmware's SLIT values: 10 is local, 21 means 2.1 times as far.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, CpuId, CpuSet, NodeId};
+
+/// One memory node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Node {
+    /// The kernel's number.
+    pub id: NodeId,
+    /// Online CPUs; empty for a memory-only node.
+    pub cpus: CpuSet,
+    /// Total memory; 0 for a CPU-only node.
+    pub memory: Bytes,
+    /// Free memory when it was read.
+    pub free: Bytes,
+}
+
+/// SLIT distances between nodes, one row a node, in the order of [`Topology::nodes`].
+pub type Distances = Vec<Vec<u32>>;
+
+/// A machine's nodes and the distances between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Topology {
+    /// Online nodes, ascending by id.
+    pub nodes: Vec<Node>,
+    /// Square, as many rows as nodes; empty where the firmware gives none.
+    pub distances: Distances,
+}
+
+impl Topology {
+    /// The node with this id.
+    #[must_use]
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.iter().find(|node| node.id == id)
+    }
+
+    /// The node this CPU belongs to.
+    #[must_use]
+    pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
+        self.nodes.iter().find(|node| node.cpus.contains(cpu)).map(|node| node.id)
+    }
+
+    /// SLIT distance from `a` to `b`. Where the firmware gives none, 10 for the same node and
+    /// 20 for another, as the kernel assumes.
+    #[must_use]
+    pub fn distance(&self, a: NodeId, b: NodeId) -> u32 {
+        let row = |id| self.nodes.iter().position(|node| node.id == id);
+        let known = row(a).zip(row(b)).and_then(|(a, b)| self.distances.get(a)?.get(b)).copied();
+        known.unwrap_or(if a == b { 10 } else { 20 })
+    }
+
+    /// All online CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> CpuSet {
+        self.nodes.iter().flat_map(|node| node.cpus.iter()).collect()
+    }
+
+    /// Nodes that have memory, ascending by id.
+    pub fn memory_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.memory.0 > 0)
+    }
+
+    /// Nodes that have CPUs, ascending by id: the only ones a task can be placed on.
+    pub fn cpu_nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| !node.cpus.is_empty())
+    }
+}
