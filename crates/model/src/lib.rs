@@ -5,6 +5,7 @@
 //! plain data that can be stored, replayed and compared, and the two traits ([`Observe`],
 //! [`Actuate`]) through which the world is reached.
 
+mod change;
 mod fault;
 mod ids;
 mod machine;
@@ -14,6 +15,7 @@ mod set;
 mod snapshot;
 mod topology;
 
+pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault};
 pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, RegionId, TaskId};
 pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
@@ -21,6 +23,6 @@ pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
 pub use snapshot::{
-    EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Snapshot, Task, TaskState,
+    Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Snapshot, Task, TaskState,
 };
 pub use topology::{Distances, Node, Topology};

@@ -47,11 +47,19 @@ impl fmt::Display for Reason {
                 write!(f, "{} of its faults are on memory there", percent(permille))
             }
             Reason::BuddiesThere { permille } => {
-                write!(f, "{} of its faults are on memory it shares with tasks there", percent(permille))
+                write!(
+                    f,
+                    "{} of its faults are on memory it shares with tasks there",
+                    percent(permille)
+                )
             }
             Reason::Balance => write!(f, "nothing pulls it elsewhere and a CPU is free there"),
             Reason::Hold { permille } => {
-                write!(f, "already right, {} of its faults are local: held there", percent(permille))
+                write!(
+                    f,
+                    "already right, {} of its faults are local: held there",
+                    percent(permille)
+                )
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
@@ -106,14 +114,31 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::PlaceTask { task, node, cpus, reason } => {
-                write!(f, "place task {task} on node {node} (cpus {cpus}): {reason}")
+            Action::PlaceTask {
+                task,
+                node,
+                cpus,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "place task {task} on node {node} (cpus {cpus}): {reason}"
+                )
             }
             Action::ReleaseTask { task, cpus, reason } => {
                 write!(f, "release task {task} to cpus {cpus}: {reason}")
             }
-            Action::MovePages { region, len, to, pages, reason } => {
-                write!(f, "move {pages} pages of {region} (+{len} bytes) to node {to}: {reason}")
+            Action::MovePages {
+                region,
+                len,
+                to,
+                pages,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "move {pages} pages of {region} (+{len} bytes) to node {to}: {reason}"
+                )
             }
         }
     }

@@ -72,7 +72,10 @@ pub type CpuSet = IdSet<CpuId>;
 
 impl<T> Default for IdSet<T> {
     fn default() -> Self {
-        IdSet { words: Vec::new(), kind: PhantomData }
+        IdSet {
+            words: Vec::new(),
+            kind: PhantomData,
+        }
     }
 }
 
@@ -86,7 +89,10 @@ impl<T: Member> IdSet<T> {
     /// Builds a set from the kernel's bit words, lowest first.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
-        let mut set = IdSet { words: words.to_vec(), kind: PhantomData };
+        let mut set = IdSet {
+            words: words.to_vec(),
+            kind: PhantomData,
+        };
         set.trim();
         set
     }
@@ -125,7 +131,9 @@ impl<T: Member> IdSet<T> {
     /// Members in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = T> + '_ {
         self.words.iter().enumerate().flat_map(|(i, &word)| {
-            (0..64).filter(move |bit| word >> bit & 1 == 1).map(move |bit| T::from_number(i as u32 * 64 + bit))
+            (0..64)
+                .filter(move |bit| word >> bit & 1 == 1)
+                .map(move |bit| T::from_number(i as u32 * 64 + bit))
         })
     }
 
@@ -150,7 +158,12 @@ impl<T: Member> IdSet<T> {
     /// Members of both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let words: Vec<u64> = self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect();
+        let words: Vec<u64> = self
+            .words
+            .iter()
+            .zip(&other.words)
+            .map(|(a, b)| a & b)
+            .collect();
         Self::from_words(&words)
     }
 
@@ -227,7 +240,10 @@ impl<T: Member> FromStr for IdSet<T> {
         if text.is_empty() {
             return Ok(set);
         }
-        let fail = |problem: String| SetError { text: text.to_string(), problem };
+        let fail = |problem: String| SetError {
+            text: text.to_string(),
+            problem,
+        };
         let number = |part: &str| match part.trim().parse::<u32>() {
             Ok(n) if n <= HIGHEST_ID => Ok(n),
             Ok(n) => Err(fail(format!("{n} is above {HIGHEST_ID}"))),
@@ -255,7 +271,9 @@ impl<T: Member> Serialize for IdSet<T> {
 
 impl<'de, T: Member> Deserialize<'de> for IdSet<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?
+            .parse()
+            .map_err(serde::de::Error::custom)
     }
 }
 

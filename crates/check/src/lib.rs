@@ -1,0 +1,311 @@
+//! Lints a plan against the snapshot it was made from, apart from whoever made it.
+//!
+//! A placement may be wrong; what this crate refuses is not done. It never makes things worse:
+//! no task onto CPUs its owner forbids or onto a node that has more tasks than CPUs, no page
+//! onto a node short of memory, no ping-pong. Refusals are data ([`Problem`]) and are logged
+//! like everything else.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use numaherd_model::{Action, CpuSet, Nanos, NodeId, Pages, Plan, RegionId, Snapshot, TaskId};
+
+/// Free memory a destination keeps above its high watermark, per mille of the node's memory.
+/// Guessed: what a burst of allocations takes while pages are on their way.
+const MARGIN_PERMILLE: u64 = 20;
+
+/// Busy per mille from which a task claims a CPU.
+const CLAIMS_A_CPU: u32 = 250;
+
+/// A task that changed its node this often within [`PING_PONG_WINDOW`] stays where it is.
+const PING_PONG_MOVES: usize = 3;
+
+/// See [`PING_PONG_MOVES`]; also the time a region that was moved stays where it is.
+const PING_PONG_WINDOW: Nanos = Nanos(10_000_000_000);
+
+/// Why an action is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// The snapshot has no such task or region.
+    Unknown,
+    /// No such node, or it has no CPUs or no memory, whichever is needed.
+    NoSuchNode(NodeId),
+    /// CPUs that are not all the node's, or that the owner forbids, or none.
+    WrongCpus(CpuSet),
+    /// The node would have more busy tasks than CPUs.
+    Overloaded {
+        /// Which.
+        node: NodeId,
+        /// Busy tasks it would have.
+        tasks: usize,
+        /// What it may have.
+        capacity: usize,
+    },
+    /// The node would come too close to its high watermark.
+    ShortOfMemory {
+        /// Which.
+        node: NodeId,
+        /// What would be free.
+        free: Pages,
+        /// What must stay free.
+        needed: Pages,
+    },
+    /// It was moved too often of late.
+    PingPong,
+    /// The kernel tiers memory; pages are its business.
+    Tiering,
+    /// A second action on the same thing.
+    Twice,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Unknown => write!(f, "it is not in the snapshot"),
+            Problem::NoSuchNode(node) => write!(f, "node {node} cannot take it"),
+            Problem::WrongCpus(cpus) => write!(f, "cpus '{cpus}' are not its to use there"),
+            Problem::Overloaded {
+                node,
+                tasks,
+                capacity,
+            } => {
+                write!(
+                    f,
+                    "node {node} would have {tasks} busy tasks for {capacity}"
+                )
+            }
+            Problem::ShortOfMemory { node, free, needed } => {
+                write!(
+                    f,
+                    "node {node} would have {free} pages free and needs {needed}"
+                )
+            }
+            Problem::PingPong => write!(f, "it was moved too often of late"),
+            Problem::Tiering => write!(f, "the kernel tiers memory"),
+            Problem::Twice => write!(f, "it is in the plan twice"),
+        }
+    }
+}
+
+/// Checks plans, and remembers what it let through.
+#[derive(Debug, Default)]
+pub struct Checker {
+    task_moves: BTreeMap<TaskId, Vec<(Nanos, NodeId)>>,
+    region_moves: BTreeMap<RegionId, (Nanos, NodeId)>,
+}
+
+impl Checker {
+    /// Nothing let through so far.
+    #[must_use]
+    pub fn new() -> Checker {
+        Checker::default()
+    }
+
+    /// For each action of the plan, in order, what is wrong with it.
+    pub fn review(&mut self, plan: &Plan, snapshot: &Snapshot) -> Vec<Option<Problem>> {
+        self.forget(snapshot);
+        let mut planned = Planned::new(snapshot, plan);
+        let review = |action| {
+            let problem = self.problem(action, snapshot, &mut planned);
+            if problem.is_none() {
+                self.remember(action, snapshot.time);
+            }
+            problem
+        };
+        plan.actions.iter().map(review).collect()
+    }
+
+    fn problem(
+        &self,
+        action: &Action,
+        snapshot: &Snapshot,
+        planned: &mut Planned,
+    ) -> Option<Problem> {
+        match action {
+            Action::PlaceTask {
+                task, node, cpus, ..
+            } => self.place(*task, *node, cpus, snapshot, planned),
+            Action::ReleaseTask { task, cpus, .. } => {
+                let Some(task) = snapshot.task(*task) else {
+                    return Some(Problem::Unknown);
+                };
+                (*cpus != task.cpus_owner).then(|| Problem::WrongCpus(cpus.clone()))
+            }
+            Action::MovePages {
+                region, to, pages, ..
+            } => self.move_pages(*region, *to, *pages, snapshot, planned),
+        }
+    }
+
+    fn place(
+        &self,
+        id: TaskId,
+        node: NodeId,
+        cpus: &CpuSet,
+        snapshot: &Snapshot,
+        planned: &mut Planned,
+    ) -> Option<Problem> {
+        let Some(task) = snapshot.task(id) else {
+            return Some(Problem::Unknown);
+        };
+        let Some(place) = snapshot.topology.node(node).filter(|n| !n.cpus.is_empty()) else {
+            return Some(Problem::NoSuchNode(node));
+        };
+        if cpus.is_empty() || !cpus.is_subset(&place.cpus) || !cpus.is_subset(&task.cpus_owner) {
+            return Some(Problem::WrongCpus(cpus.clone()));
+        }
+        if planned.tasks.contains(&id) {
+            return Some(Problem::Twice);
+        }
+        let moves = self.task_moves.get(&id).map_or(&[][..], Vec::as_slice);
+        if moves.len() >= PING_PONG_MOVES && moves.last().is_some_and(|(_, last)| *last != node) {
+            return Some(Problem::PingPong);
+        }
+        let claims = usize::from(task.busy_permille >= CLAIMS_A_CPU);
+        // Where everybody is once the whole plan is done: a swap overloads nobody.
+        let tasks = planned.load(node);
+        if claims > 0 && tasks > planned.capacity(node, snapshot) {
+            let capacity = planned.capacity(node, snapshot);
+            return Some(Problem::Overloaded {
+                node,
+                tasks,
+                capacity,
+            });
+        }
+        planned.tasks.push(id);
+        None
+    }
+
+    fn move_pages(
+        &self,
+        id: RegionId,
+        to: NodeId,
+        pages: Pages,
+        snapshot: &Snapshot,
+        planned: &mut Planned,
+    ) -> Option<Problem> {
+        if snapshot.region(id).is_none() {
+            return Some(Problem::Unknown);
+        }
+        if snapshot.kernel_tiering {
+            return Some(Problem::Tiering);
+        }
+        let memory = snapshot.topology.node(to).map_or(0, |node| node.memory.0);
+        let Some(state) = snapshot.node(to).filter(|_| memory > 0) else {
+            return Some(Problem::NoSuchNode(to));
+        };
+        if planned.regions.contains(&id) {
+            return Some(Problem::Twice);
+        }
+        let moved = self.region_moves.get(&id);
+        if moved.is_some_and(|(_, last)| *last != to) {
+            return Some(Problem::PingPong);
+        }
+        let margin = memory / snapshot.page_size.0 * MARGIN_PERMILLE / 1000;
+        let needed = Pages(state.high_watermark.0 + margin);
+        let coming = planned.arriving.entry(to).or_default();
+        let free = Pages(state.free.0.saturating_sub(*coming + pages.0));
+        if free < needed {
+            return Some(Problem::ShortOfMemory {
+                node: to,
+                free,
+                needed,
+            });
+        }
+        *coming += pages.0;
+        planned.regions.push(id);
+        None
+    }
+
+    fn remember(&mut self, action: &Action, now: Nanos) {
+        match action {
+            Action::PlaceTask { task, node, .. } => {
+                let moves = self.task_moves.entry(*task).or_default();
+                if moves.last().is_none_or(|(_, last)| last != node) {
+                    moves.push((now, *node));
+                }
+            }
+            Action::MovePages { region, to, .. } => {
+                self.region_moves.insert(*region, (now, *to));
+            }
+            Action::ReleaseTask { .. } => {}
+        }
+    }
+
+    /// Drops what is too old to matter; a task's newest place is kept while it lives.
+    fn forget(&mut self, snapshot: &Snapshot) {
+        let recent = |at: Nanos| snapshot.time.since(at) < PING_PONG_WINDOW;
+        self.task_moves.retain(|task, moves| {
+            let last = moves.len().saturating_sub(1);
+            let mut index = 0;
+            moves.retain(|(at, _)| {
+                index += 1;
+                recent(*at) || index - 1 == last
+            });
+            snapshot.task(*task).is_some()
+        });
+        self.region_moves.retain(|_, (at, _)| recent(*at));
+    }
+}
+
+/// What the plan's accepted actions amount to so far.
+struct Planned {
+    tasks: Vec<TaskId>,
+    regions: Vec<RegionId>,
+    arriving: BTreeMap<NodeId, u64>,
+    load: BTreeMap<NodeId, usize>,
+    claims: usize,
+}
+
+impl Planned {
+    fn new(snapshot: &Snapshot, plan: &Plan) -> Planned {
+        let destination = |id: TaskId| {
+            plan.actions.iter().find_map(|action| match action {
+                Action::PlaceTask { task, node, .. } if *task == id => Some(*node),
+                _ => None,
+            })
+        };
+        let mut load = BTreeMap::new();
+        let busy = snapshot
+            .tasks
+            .iter()
+            .filter(|task| task.busy_permille >= CLAIMS_A_CPU);
+        let claims = busy.clone().count();
+        for task in busy {
+            let here = task
+                .home
+                .or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
+            if let Some(node) = destination(task.id).or(here) {
+                *load.entry(node).or_default() += 1;
+            }
+        }
+        Planned {
+            tasks: Vec::new(),
+            regions: Vec::new(),
+            arriving: BTreeMap::new(),
+            load,
+            claims,
+        }
+    }
+
+    fn load(&self, node: NodeId) -> usize {
+        self.load.get(&node).copied().unwrap_or(0)
+    }
+
+    /// Its CPUs; with more busy tasks than CPUs in the machine, its fair part, rounded up.
+    fn capacity(&self, node: NodeId, snapshot: &Snapshot) -> usize {
+        let all = snapshot.topology.cpus().len().max(1);
+        let cpus = snapshot
+            .topology
+            .node(node)
+            .map_or(0, |node| node.cpus.len());
+        if self.claims <= all {
+            cpus
+        } else {
+            (self.claims * cpus).div_ceil(all)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

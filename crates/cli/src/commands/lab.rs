@@ -1,0 +1,160 @@
+//! `lab run`, and the agent inside the guest.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use numaherd_lab::capacity::Capacity;
+use numaherd_lab::guest::Output;
+use numaherd_lab::kernel::cache_dir;
+use numaherd_lab::tools::Tools;
+use numaherd_lab::{BootOptions, Exec, Guest, Kernel, LabError, Machine, Share};
+
+use crate::args::{LabArgs, LabRun};
+use crate::interrupt;
+
+/// Exit code of a command that ran out of time, as `timeout` has it.
+const TIMED_OUT: u8 = 124;
+/// Exit code after Ctrl-C: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Runs a command inside an emulated machine.
+pub fn run(args: &LabRun) -> Result<ExitCode> {
+    let talk = args.verbose || std::io::stderr().is_terminal();
+    let story = |line: &str| if talk { eprintln!("lab: {line}") };
+    let mut shares: Vec<PathBuf> = Vec::new();
+    let here = std::env::current_dir().context("cannot tell the current folder")?;
+    if !args.read_only && here != Path::new("/") {
+        shares.push(here.clone());
+    }
+    for dir in &args.share {
+        shares.push(dir.canonicalize().with_context(|| format!("--share {}", dir.display()))?);
+    }
+    let interrupted = interrupt::flag()?;
+    let timeout = args.timeout.map(Duration::from_secs);
+    let booted = boot(&args.lab, shares, timeout, &interrupted, &story);
+    let ended = booted.and_then(|mut guest| {
+        if !std::io::stdin().is_terminal() {
+            guest.feed(std::io::stdin());
+        }
+        let env = std::env::vars().filter(|(name, _)| name != "LD_PRELOAD").collect();
+        let exec = Exec { argv: args.command.clone(), env, cwd: here.display().to_string() };
+        let exit = guest.exec(&exec, &mut copy_output)?;
+        Ok((guest, exit))
+    });
+    let (guest, exit) = match ended {
+        Ok(ended) => ended,
+        Err(error) => return code_of(error),
+    };
+    if let Some(problem) = exit.not_started {
+        eprintln!("numaherd: {problem}");
+    }
+    if let Some(counters) = guest.counters() {
+        let now = counters.now().context("cannot read the plugin's counters")?;
+        story(&format!(
+            "{} million instructions, local share {}, late share {:.4}",
+            now.instructions() / 1_000_000,
+            now.local_share(&Machine::find(&args.lab.machine)?.node_index_of_cpus())
+                .map_or("-".into(), |share| format!("{share:.3}")),
+            now.late_share(),
+        ));
+        if let Some(path) = &args.counters {
+            let json = serde_json::to_vec_pretty(&now)?;
+            std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    guest.shutdown()?;
+    Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255)))
+}
+
+/// An interrupt and a timeout have exit codes of their own.
+fn code_of(error: anyhow::Error) -> Result<ExitCode> {
+    let code = match error.downcast_ref::<LabError>() {
+        Some(LabError::Interrupted) => INTERRUPTED,
+        Some(LabError::Timeout { .. }) => TIMED_OUT,
+        _ => return Err(error),
+    };
+    eprintln!("numaherd: {error}");
+    Ok(ExitCode::from(code))
+}
+
+fn copy_output(output: Output, bytes: &[u8]) {
+    // A reader that went away (a closed pipe) ends the output, not the command.
+    let _ = match output {
+        Output::Stdout => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
+        Output::Stderr => std::io::stderr().write_all(bytes),
+    };
+}
+
+/// Finds what a lab needs, measures this host, and boots.
+pub fn boot(
+    args: &LabArgs,
+    shares: Vec<PathBuf>,
+    timeout: Option<Duration>,
+    interrupted: &Arc<AtomicBool>,
+    story: &dyn Fn(&str),
+) -> Result<Guest> {
+    let machine = Machine::find(&args.machine)?;
+    let tools = Tools::find()?;
+    let kernel = Kernel::find(args.kernel.as_deref(), &cache_dir())?;
+    let program = std::env::current_exe().context("cannot find our own program")?;
+    let plugin = (!args.no_distance).then(|| plugin_beside(&program));
+    if let Some(path) = plugin.as_ref().filter(|path| !path.is_file()) {
+        return Err(LabError::MissingPlugin { path: path.clone() }.into());
+    }
+    let dilation = match (&plugin, args.dilation) {
+        (_, Some(given)) => given,
+        (None, None) => 1.0,
+        (Some(plugin), None) => {
+            let capacity = Capacity::measure(&machine, &tools, plugin)?;
+            let dilation = capacity.dilation(&machine);
+            story(&format!(
+                "this host carries {:.0} million emulated instructions a second; one guest second takes {dilation} s",
+                capacity.instructions_per_second / 1e6
+            ));
+            dilation
+        }
+    };
+    story(&format!("booting {} with kernel {}", machine.name, kernel.name));
+    let options = BootOptions {
+        machine,
+        kernel,
+        plugin,
+        dilation,
+        shares: shares.into_iter().map(Share).collect(),
+        agent: vec![program.display().to_string(), "lab-agent".into()],
+        timeout,
+        interrupted: Arc::clone(interrupted),
+        log_dir: cache_dir().join("logs"),
+    };
+    let guest = Guest::boot(&options, &tools)?;
+    story(&format!("up, kernel {}", guest.release()));
+    Ok(guest)
+}
+
+/// The plugin is built beside the program.
+fn plugin_beside(program: &Path) -> PathBuf {
+    program.with_file_name("libnumaherd_latency.so")
+}
+
+/// Serves the host, inside the guest.
+pub fn agent() -> Result<ExitCode> {
+    numaherd_lab::agent::serve(|| match teach() {
+        Ok(()) => numaherd_workloads::marker::charge(),
+        Err(error) => eprintln!("numaherd: {error:#}"),
+    })
+    .context("the lab's agent")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn teach() -> Result<()> {
+    let topology = numaherd_linux::topology::read(Path::new("/"))?;
+    let layout = super::bench::layout(&topology);
+    let memory: Vec<u32> = topology.memory_nodes().map(|node| node.id.0).collect();
+    numaherd_workloads::marker::teach_nodes(&layout, &memory)?;
+    Ok(())
+}

@@ -1,0 +1,3 @@
+//! One module per command: from validated arguments to results.
+
+pub mod lab;

@@ -1,0 +1,221 @@
+//! One turn of the loop, and what came of it.
+
+use numaherd_check::Checker;
+use numaherd_model::{
+    Action, Actuate, HintingFault, Observe, Outcome, Pages, Placement, Plan, SkipReason, Snapshot,
+    WorldError,
+};
+
+use crate::evidence::Evidence;
+
+/// What came of one turn.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// What was seen, evidence included.
+    pub snapshot: Snapshot,
+    /// What was planned.
+    pub plan: Plan,
+    /// What became of each action, in the plan's order.
+    pub outcomes: Vec<Outcome>,
+    /// Faults that came in since the last turn.
+    pub faults: usize,
+}
+
+impl Turn {
+    /// Pages that we moved in this turn.
+    #[must_use]
+    pub fn moved(&self) -> Pages {
+        Pages(self.outcomes.iter().map(|outcome| outcome.moved().0).sum())
+    }
+
+    /// Whether anything was done.
+    #[must_use]
+    pub fn acted(&self) -> bool {
+        self.outcomes
+            .iter()
+            .any(|outcome| !matches!(outcome, Outcome::Skipped(_)))
+    }
+}
+
+/// Holds a placement, its check and the evidence together.
+#[derive(Debug)]
+pub struct Controller<P> {
+    placement: P,
+    checker: Checker,
+    evidence: Evidence,
+    faults: Vec<HintingFault>,
+}
+
+impl<P: Placement> Controller<P> {
+    /// With no evidence yet.
+    pub fn new(placement: P) -> Self {
+        let (checker, evidence) = (Checker::new(), Evidence::new());
+        Controller {
+            placement,
+            checker,
+            evidence,
+            faults: Vec::new(),
+        }
+    }
+
+    /// One turn: looks, decides, checks, and does what the check let through. `beat` is called
+    /// after every action, so that whoever watches over us sees that we live.
+    ///
+    /// # Errors
+    /// The machine cannot be read, or changes cannot be written down; what was done so far
+    /// stays done and is written down.
+    pub fn turn<M: Observe + Actuate>(
+        &mut self,
+        machine: &mut M,
+        beat: &mut dyn FnMut(),
+    ) -> Result<Turn, WorldError> {
+        let (snapshot, plan) = self.plan(machine)?;
+        let verdicts = self.checker.review(&plan, &snapshot);
+        let mut outcomes = Vec::with_capacity(plan.actions.len());
+        for (action, verdict) in plan.actions.iter().zip(verdicts) {
+            outcomes.push(match verdict {
+                Some(problem) => Outcome::Skipped(SkipReason::Checked {
+                    problem: problem.to_string(),
+                }),
+                None => machine.apply(action)?,
+            });
+            self.learn(action, &outcomes[outcomes.len() - 1]);
+            beat();
+        }
+        Ok(Turn {
+            snapshot,
+            plan,
+            outcomes,
+            faults: self.faults.len(),
+        })
+    }
+
+    /// Looks and decides, without acting.
+    ///
+    /// # Errors
+    /// The machine cannot be read.
+    pub fn plan(&mut self, machine: &mut impl Observe) -> Result<(Snapshot, Plan), WorldError> {
+        self.faults.clear();
+        let mut snapshot = machine.observe(&mut self.faults)?;
+        self.evidence.add(&self.faults, &snapshot);
+        self.evidence.fill(&mut snapshot);
+        let plan = self.placement.decide(&snapshot);
+        Ok((snapshot, plan))
+    }
+
+    fn learn(&mut self, action: &Action, outcome: &Outcome) {
+        if let (Action::MovePages { region, to, .. }, false) =
+            (action, matches!(outcome, Outcome::Skipped(_)))
+        {
+            self.evidence.moved(*region, *to);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use numaherd_model::{
+        Bytes, Costs, CpuId, EvidenceGrade, Nanos, Node, NodeId, NodeState, ProcessId, Reason,
+        Task, TaskId, TaskState, Topology,
+    };
+
+    pub fn task_id(tid: u32) -> TaskId {
+        TaskId { tid, start: 9 }
+    }
+
+    pub fn process() -> ProcessId {
+        ProcessId { tgid: 1, start: 9 }
+    }
+
+    pub fn snapshot(tasks: u32) -> Snapshot {
+        let node = |id: u32| Node {
+            id: NodeId(id),
+            cpus: (2 * id..2 * id + 2).map(CpuId).collect(),
+            memory: Bytes(400 << 20),
+            free: Bytes(0),
+        };
+        let state = |id| NodeState {
+            id: NodeId(id),
+            free: Pages(50_000),
+            high_watermark: Pages(1000),
+        };
+        let task = |tid| Task {
+            id: task_id(tid),
+            process: process(),
+            cpus_allowed: "0-3".parse().unwrap(),
+            cpus_owner: "0-3".parse().unwrap(),
+            home: None,
+            last_cpu: CpuId(0),
+            cpu_time: Nanos(0),
+            busy_permille: 1000,
+            age: Nanos(0),
+            state: TaskState::Runnable,
+            faults: Vec::new(),
+        };
+        Snapshot {
+            time: Nanos(1_000_000_000),
+            page_size: Bytes(4096),
+            topology: Topology {
+                nodes: vec![node(0), node(1)],
+                distances: Vec::new(),
+            },
+            nodes: vec![state(0), state(1)],
+            tasks: (1..=tasks).map(task).collect(),
+            regions: Vec::new(),
+            grade: EvidenceGrade::HintingFaults,
+            kernel_tiering: false,
+            costs: Costs::default(),
+        }
+    }
+
+    /// A machine that notes what it is told to do.
+    struct Notebook(Vec<Action>);
+
+    impl Observe for Notebook {
+        fn observe(&mut self, _: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
+            Ok(snapshot(1))
+        }
+    }
+
+    impl Actuate for Notebook {
+        fn apply(&mut self, action: &Action) -> Result<Outcome, WorldError> {
+            self.0.push(action.clone());
+            Ok(Outcome::Done { moved: Pages(3) })
+        }
+    }
+
+    /// A canary: plans one sound action and one that must never be done.
+    struct Canary;
+
+    impl Placement for Canary {
+        fn decide(&mut self, _: &Snapshot) -> Plan {
+            let place = |cpus: &str| Action::PlaceTask {
+                task: task_id(1),
+                node: NodeId(0),
+                cpus: cpus.parse().unwrap(),
+                reason: Reason::Balance,
+            };
+            Plan {
+                actions: vec![place("3"), place("0-1")],
+                strength_permille: 0,
+                converged: false,
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_check_refuses_is_not_done_and_says_why() {
+        let mut machine = Notebook(Vec::new());
+        let mut beats = 0;
+        let turn = Controller::new(Canary)
+            .turn(&mut machine, &mut || beats += 1)
+            .unwrap();
+        assert_eq!(machine.0.len(), 1);
+        assert!(
+            matches!(&turn.outcomes[0], Outcome::Skipped(SkipReason::Checked { problem }) if problem.contains("'3'"))
+        );
+        assert_eq!(turn.outcomes[1], Outcome::Done { moved: Pages(3) });
+        assert_eq!((turn.moved(), turn.acted(), beats), (Pages(3), true, 2));
+    }
+}

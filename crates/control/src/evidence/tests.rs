@@ -1,0 +1,136 @@
+//! Faults in, regions and shares out.
+
+use super::*;
+use crate::controller::tests::{process, snapshot, task_id};
+use numaherd_model::{CpuId, FaultFlags};
+
+fn fault(tid: u32, address: u64, node: u32, last: Option<u8>) -> HintingFault {
+    HintingFault {
+        time: Nanos(5),
+        tid,
+        tgid: 1,
+        cpu: CpuId(0),
+        memory_node: NodeId(node),
+        pages: Pages(1),
+        flags: FaultFlags::default(),
+        address: Some(address),
+        last_cpu: None,
+        last_pid_low8: last,
+    }
+}
+
+fn filled(faults: &[HintingFault]) -> Snapshot {
+    let mut snapshot = snapshot(2);
+    let mut evidence = Evidence::new();
+    evidence.add(faults, &snapshot);
+    evidence.fill(&mut snapshot);
+    snapshot
+}
+
+#[test]
+fn faults_fall_into_regions_of_two_mebibytes() {
+    let at = 0x4000_0000;
+    let faults = [
+        fault(1, at, 0, None),
+        fault(1, at + 4096, 1, None),
+        fault(1, at + REGION_BYTES, 1, None),
+    ];
+    let snapshot = filled(&faults);
+    let starts: Vec<u64> = snapshot.regions.iter().map(|r| r.id.start).collect();
+    assert_eq!(starts, [at, at + REGION_BYTES]);
+    assert_eq!(
+        snapshot.regions[0].pages,
+        [(NodeId(0), Pages(1)), (NodeId(1), Pages(1))]
+    );
+    assert_eq!(
+        snapshot.regions[0].users,
+        [RegionUse {
+            task: task_id(1),
+            faults: 2
+        }]
+    );
+    assert_eq!(snapshot.tasks[0].faults.len(), 2);
+}
+
+#[test]
+fn the_task_that_touched_the_page_before_is_credited_half() {
+    let at = 0x4000_0000;
+    let faults: Vec<_> = (0..10)
+        .map(|i| fault(1, at + i * 4096, 0, Some(2)))
+        .collect();
+    let snapshot = filled(&faults);
+    assert_eq!(
+        snapshot.regions[0].users,
+        [
+            RegionUse {
+                task: task_id(1),
+                faults: 10
+            },
+            RegionUse {
+                task: task_id(2),
+                faults: 5
+            }
+        ]
+    );
+    assert_eq!(
+        snapshot.tasks[0].faults,
+        [NodeFaults {
+            node: NodeId(0),
+            private: 0,
+            shared: 10
+        }]
+    );
+}
+
+#[test]
+fn a_newcomer_outweighs_its_predecessor_within_three_passes() {
+    let mut snapshot = snapshot(2);
+    let mut evidence = Evidence::new();
+    let pass = |tid: u32| -> Vec<_> {
+        (0..512)
+            .map(|i| fault(tid, 0x4000_0000 + i * 4096, 0, None))
+            .collect()
+    };
+    for _ in 0..20 {
+        evidence.add(&pass(1), &snapshot);
+    }
+    for _ in 0..3 {
+        evidence.add(&pass(2), &snapshot);
+    }
+    evidence.fill(&mut snapshot);
+    let users = &snapshot.regions[0].users;
+    assert!(users[1].faults > users[0].faults, "{users:?}");
+    assert!(users.iter().map(|u| u.faults).sum::<u64>() <= 4 * 512);
+}
+
+#[test]
+fn a_huge_page_is_512_and_what_we_moved_is_known_to_be_there() {
+    let mut snapshot = snapshot(1);
+    let mut evidence = Evidence::new();
+    let huge = HintingFault {
+        pages: Pages(512),
+        ..fault(1, 0x4000_0000 + 77 * 4096, 0, None)
+    };
+    evidence.add(&[huge], &snapshot);
+    evidence.fill(&mut snapshot);
+    assert_eq!(snapshot.regions[0].pages, [(NodeId(0), Pages(512))]);
+    evidence.moved(
+        RegionId {
+            process: process(),
+            start: 0x4000_0000,
+        },
+        NodeId(1),
+    );
+    evidence.fill(&mut snapshot);
+    assert_eq!(snapshot.regions[0].pages, [(NodeId(1), Pages(512))]);
+}
+
+#[test]
+fn dead_tasks_take_their_evidence_with_them() {
+    let both = snapshot(2);
+    let mut evidence = Evidence::new();
+    evidence.add(&[fault(2, 0x4000_0000, 0, None)], &both);
+    let mut one = snapshot(1);
+    evidence.fill(&mut one);
+    assert!(one.regions.is_empty());
+}

@@ -1,0 +1,16 @@
+//! The loop: observe → decide → check → apply. Written once for simulated and live machines.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`evidence`] | who touched which memory, summed up from hinting faults |
+//! | [`controller`] | one turn of the loop, and what came of it |
+//! | [`pace`] | how long to wait until the next turn |
+//!
+//! No clock and no thread: the caller sleeps and records.
+
+pub mod controller;
+pub mod evidence;
+pub mod pace;
+
+pub use controller::{Controller, Turn};
+pub use pace::Pace;

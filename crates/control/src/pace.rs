@@ -1,0 +1,58 @@
+//! How long to wait until the next turn of the loop.
+//!
+//! Quick while there is something to do, doubling up to a bound once everything has converged:
+//! the loop itself runs on the CPUs it looks after. A turn that finds the placement no longer
+//! converged is quick again.
+
+use numaherd_model::Nanos;
+
+/// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
+const QUICK: Nanos = Nanos(100_000_000);
+/// Between turns after nothing has happened for long.
+const SLOW: Nanos = Nanos(2_000_000_000);
+
+/// The waiting times.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    wait: Nanos,
+}
+
+impl Pace {
+    /// Starts quick.
+    #[must_use]
+    pub fn new() -> Pace {
+        Pace { wait: QUICK }
+    }
+
+    /// How long to wait after a turn that acted or not, converged or not.
+    pub fn next(&mut self, acted: bool, converged: bool) -> Nanos {
+        self.wait = if converged && !acted {
+            Nanos((self.wait.0 * 2).min(SLOW.0))
+        } else {
+            QUICK
+        };
+        self.wait
+    }
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_slows_down_when_converged_and_wakes_up() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.next(false, false), QUICK);
+        let waits: Vec<u64> = (0..6)
+            .map(|_| pace.next(false, true).0 / 1_000_000)
+            .collect();
+        assert_eq!(waits, [200, 400, 800, 1600, 2000, 2000]);
+        assert_eq!(pace.next(false, false), QUICK);
+    }
+}

@@ -1,0 +1,396 @@
+//! One booted machine: start it, run commands in it, end it.
+//!
+//! Nothing outlives a [`Guest`]: dropping it ends QEMU and removes its files, and QEMU is told
+//! to die with the thread that started it, should that be killed.
+
+use std::io::{self, Read};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::counters::{CounterFile, NodeMap};
+use crate::qemu::{Files, PluginConfig, arguments};
+use crate::tools::Tools;
+use crate::wire::{Kind, ToGuest, ToHost, read_frame, write_frame, write_message};
+use crate::{Kernel, LabError, Machine, initramfs};
+
+/// How long a boot may take; a loaded host needs a minute.
+const BOOT_PATIENCE: Duration = Duration::from_secs(240);
+/// How long a guest may take to switch itself off before it is ended.
+const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+/// How often interrupts and deadlines are looked at.
+const TICK: Duration = Duration::from_millis(50);
+
+/// A folder of the host that the guest may write to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share(pub PathBuf);
+
+/// What to boot, and how.
+#[derive(Clone, Debug)]
+pub struct BootOptions {
+    /// The machine.
+    pub machine: Machine,
+    /// The kernel.
+    pub kernel: Kernel,
+    /// The latency plugin; `None` for a machine without distance.
+    pub plugin: Option<PathBuf>,
+    /// Real seconds per guest second.
+    pub dilation: f64,
+    /// Folders the guest may write to.
+    pub shares: Vec<Share>,
+    /// Command that serves as the agent, in the guest.
+    pub agent: Vec<String>,
+    /// End it after this long.
+    pub timeout: Option<Duration>,
+    /// Set by a signal handler: end it.
+    pub interrupted: Arc<AtomicBool>,
+    /// Where to keep the console's log if the guest dies.
+    pub log_dir: PathBuf,
+}
+
+/// A command for the guest.
+#[derive(Clone, Debug, Default)]
+pub struct Exec {
+    /// Program and arguments.
+    pub argv: Vec<String>,
+    /// Whole environment.
+    pub env: Vec<(String, String)>,
+    /// Working directory.
+    pub cwd: String,
+}
+
+/// How a command ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// Its exit code, 128 + signal, or 126 and 127 as a shell has them.
+    pub code: i32,
+    /// Why it could not be started, if it could not.
+    pub not_started: Option<String>,
+}
+
+/// Which output a piece belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// A booted machine.
+pub struct Guest {
+    child: Child,
+    to: Arc<Mutex<UnixStream>>,
+    from: Receiver<(Kind, Vec<u8>)>,
+    counters: Option<CounterFile>,
+    release: String,
+    dir: TempDir,
+    deadline: Option<(Instant, u64)>,
+    interrupted: Arc<AtomicBool>,
+    log_dir: PathBuf,
+}
+
+impl Guest {
+    /// Boots a machine and waits until its agent is there.
+    ///
+    /// # Errors
+    /// Something is missing, or the guest does not come up; the message says what to do.
+    pub fn boot(options: &BootOptions, tools: &Tools) -> Result<Guest, LabError> {
+        let dir = tempfile::Builder::new().prefix("numaherd-lab-").tempdir();
+        let dir = dir.map_err(LabError::io("cannot make a temporary folder"))?;
+        let listener = UnixListener::bind(dir.path().join("agent"))
+            .and_then(|l| l.set_nonblocking(true).map(|()| l))
+            .map_err(LabError::io("cannot listen for the guest"))?;
+        let child = start_qemu(options, tools, dir.path())?;
+        let (_, from) = channel();
+        let deadline = options.timeout.map(|t| (Instant::now() + t, t.as_secs()));
+        // Until the agent connects, the guest talks to nobody.
+        let (nobody, _) = UnixStream::pair().map_err(LabError::io("cannot make a socket"))?;
+        let mut guest = Guest {
+            child,
+            to: Arc::new(Mutex::new(nobody)),
+            from,
+            counters: None,
+            release: String::new(),
+            dir,
+            deadline,
+            interrupted: Arc::clone(&options.interrupted),
+            log_dir: options.log_dir.clone(),
+        };
+        guest.connect(&listener)?;
+        let ready = guest.wait_message(Some(BOOT_PATIENCE), &mut |_, _| {})?;
+        let ToHost::Ready { release } = ready else {
+            return Err(LabError::Agent {
+                problem: format!("it said {ready:?} first"),
+            });
+        };
+        guest.release = release;
+        if options.plugin.is_some() {
+            guest.start_charging()?;
+        }
+        Ok(guest)
+    }
+
+    /// The kernel's release.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// What the latency plugin counts; `None` on a machine without distance.
+    #[must_use]
+    pub fn counters(&self) -> Option<&CounterFile> {
+        self.counters.as_ref()
+    }
+
+    /// Runs a command to its end; its output is handed over as it comes.
+    ///
+    /// # Errors
+    /// The guest dies, the time is over, or the user interrupts.
+    pub fn exec(
+        &mut self,
+        exec: &Exec,
+        output: &mut dyn FnMut(Output, &[u8]),
+    ) -> Result<Exit, LabError> {
+        let Exec { argv, env, cwd } = exec.clone();
+        self.say(&ToGuest::Exec { argv, env, cwd })?;
+        match self.wait_message(None, output)? {
+            ToHost::Exited { code } => Ok(Exit {
+                code,
+                not_started: None,
+            }),
+            ToHost::NotStarted { code, problem } => Ok(Exit {
+                code,
+                not_started: Some(problem),
+            }),
+            other => Err(LabError::Agent {
+                problem: format!("it said {other:?} to a command"),
+            }),
+        }
+    }
+
+    /// Feeds the running command's standard input from `reader`, in a thread of its own.
+    pub fn feed(&self, mut reader: impl Read + Send + 'static) {
+        let to = Arc::clone(&self.to);
+        thread::spawn(move || {
+            let mut buffer = vec![0; 16 << 10];
+            loop {
+                let length = reader.read(&mut buffer).unwrap_or(0);
+                let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+                if write_frame(&mut *to, Kind::Stdin, &buffer[..length]).is_err() || length == 0 {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Switches the machine off and waits until it is.
+    ///
+    /// # Errors
+    /// It cannot be told; it is ended all the same.
+    pub fn shutdown(mut self) -> Result<(), LabError> {
+        self.say(&ToGuest::Shutdown)?;
+        let begin = Instant::now();
+        while begin.elapsed() < SHUTDOWN_PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn say(&self, message: &ToGuest) -> Result<(), LabError> {
+        let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
+        write_message(&mut *to, message).map_err(LabError::io("cannot talk to the guest"))
+    }
+
+    fn connect(&mut self, listener: &UnixListener) -> Result<(), LabError> {
+        let failed = || LabError::io("cannot talk to the guest");
+        let stream = loop {
+            match listener.accept() {
+                Ok((stream, _)) => break stream,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.check_alive()?,
+                Err(e) => return Err(failed()(e)),
+            }
+            thread::sleep(Duration::from_millis(10));
+        };
+        stream.set_nonblocking(false).map_err(failed())?;
+        let mut reader = stream.try_clone().map_err(failed())?;
+        let (sender, from) = channel();
+        thread::spawn(move || {
+            while let Ok(Some(frame)) = read_frame(&mut reader) {
+                if sender.send(frame).is_err() {
+                    return;
+                }
+            }
+        });
+        self.to = Arc::new(Mutex::new(stream));
+        self.from = from;
+        Ok(())
+    }
+
+    fn wait_message(
+        &mut self,
+        patience: Option<Duration>,
+        output: &mut dyn FnMut(Output, &[u8]),
+    ) -> Result<ToHost, LabError> {
+        let begin = Instant::now();
+        loop {
+            match self.from.recv_timeout(TICK) {
+                Ok((Kind::Stdout, bytes)) => output(Output::Stdout, &bytes),
+                Ok((Kind::Stderr, bytes)) => output(Output::Stderr, &bytes),
+                Ok((Kind::Message, bytes)) => {
+                    return serde_json::from_slice(&bytes).map_err(|e| LabError::Agent {
+                        problem: e.to_string(),
+                    });
+                }
+                Ok((Kind::Stdin, _)) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    // QEMU closed the port: it is ending, and its status says why.
+                    thread::sleep(TICK);
+                    self.check_alive()?;
+                    return Err(self.died("it closed the connection".into()));
+                }
+            }
+            self.check_alive()?;
+            if patience.is_some_and(|patience| begin.elapsed() > patience) {
+                return Err(self.died("nothing heard of it".into()));
+            }
+        }
+    }
+
+    /// An error if the guest has ended, its time is over, or the user wants to stop.
+    fn check_alive(&mut self) -> Result<(), LabError> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        if let Some((_, seconds)) = self.deadline.filter(|(at, _)| Instant::now() > *at) {
+            return Err(LabError::Timeout { seconds });
+        }
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(self.died(format!("QEMU ended with {status}"))),
+            Err(e) => Err(self.died(e.to_string())),
+        }
+    }
+
+    /// The error for a guest that died, with its console kept and the line that says most.
+    fn died(&self, otherwise: String) -> LabError {
+        let read = |name: &str| {
+            let bytes = std::fs::read(self.dir.path().join(name)).unwrap_or_default();
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let (console, qemu) = (read("console"), read("qemu.log"));
+        let telling = ["Kernel panic", "lab: ", "Oops", "Out of memory"];
+        let line = telling
+            .iter()
+            .find_map(|sign| console.lines().find(|line| line.contains(sign)))
+            .or_else(|| qemu.lines().next_back());
+        let kept = self
+            .log_dir
+            .join(format!("console-{}.log", std::process::id()));
+        // A log that cannot be kept must not hide what happened.
+        let _ = std::fs::create_dir_all(&self.log_dir);
+        let _ = std::fs::write(&kept, format!("{console}\n--- QEMU ---\n{qemu}"));
+        let reason = line.map_or(otherwise, |line| line.trim().to_string());
+        LabError::GuestDied {
+            reason,
+            console: kept,
+        }
+    }
+
+    /// Has the agent teach the plugin where nodes lie, and switches charging on.
+    fn start_charging(&mut self) -> Result<(), LabError> {
+        self.say(&ToGuest::Charge)?;
+        self.wait_message(Some(BOOT_PATIENCE), &mut |_, _| {})?;
+        let failed = || LabError::io("cannot read the plugin's counters");
+        let counters = CounterFile::open(&self.dir.path().join("stats")).map_err(failed())?;
+        let map = counters.node_map().map_err(failed())?;
+        if map != NodeMap::Found || !counters.charging().map_err(failed())? {
+            return Err(self.died(format!(
+                "the plugin could not find the nodes' memory ({map:?})"
+            )));
+        }
+        self.counters = Some(counters);
+        Ok(())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        for kind in ["shm", "sem"] {
+            // libfaketime leaves these behind when its process is killed.
+            for name in [
+                format!("faketime_{kind}_{}", self.child.id()),
+                format!("sem.faketime_{kind}_{}", self.child.id()),
+            ] {
+                let _ = std::fs::remove_file(Path::new("/dev/shm").join(name));
+            }
+        }
+    }
+}
+
+fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child, LabError> {
+    let machine = &options.machine;
+    let failed = || LabError::io("cannot prepare the guest");
+    let paths = |name: &str| dir.join(name);
+    let shares: Vec<&Path> = options
+        .shares
+        .iter()
+        .map(|share| share.0.as_path())
+        .collect();
+    let archive = initramfs::build(
+        &tools.busybox,
+        &options.kernel.modules,
+        &shares,
+        &options.agent,
+    )?;
+    std::fs::write(paths("initramfs"), archive).map_err(failed())?;
+    if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
+        return Err(LabError::MissingPlugin {
+            path: plugin.clone(),
+        });
+    }
+    let config = PluginConfig::new(machine, options.dilation, &paths("stats"));
+    let config = serde_json::to_vec(&config)
+        .map_err(io::Error::from)
+        .map_err(failed())?;
+    std::fs::write(paths("plugin.json"), config).map_err(failed())?;
+    let plugin_config = paths("plugin.json");
+    let files = Files {
+        kernel: &options.kernel.image,
+        initramfs: &paths("initramfs"),
+        console: &paths("console"),
+        socket: &paths("agent"),
+        plugin: options
+            .plugin
+            .as_deref()
+            .map(|plugin| (plugin, plugin_config.as_path())),
+        shares: &shares,
+    };
+    let log = std::fs::File::create(paths("qemu.log")).map_err(failed())?;
+    let mut command = Command::new(&tools.setpriv);
+    command.args(["--pdeathsig", "KILL", "--"]).arg(&tools.qemu);
+    command.args(arguments(machine, &files));
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(log);
+    // A group of its own: Ctrl-C is for us to act on.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    if options.dilation > 1.0 {
+        command.env("FAKETIME", format!("+0 x{:.6}", 1.0 / options.dilation));
+        command.env("LD_PRELOAD", &tools.faketime);
+        command.env("NO_FAKE_STAT", "1");
+    }
+    command.spawn().map_err(LabError::io("cannot start QEMU"))
+}

@@ -1,0 +1,166 @@
+//! The guest's first file system: busybox, a few modules, and an init script that puts the
+//! host's files in place and hands over to the agent.
+//!
+//! The host's root is mounted read-only below an overlay whose writes stay in the guest's
+//! memory. Shares are mounted over it for real: what is written there is written here.
+
+use std::path::Path;
+
+use cpio::NewcBuilder;
+
+use crate::LabError;
+
+/// Tag of the 9p export of the host's root.
+pub const ROOT_TAG: &str = "hostroot";
+
+/// Tag of the `index`th writable share.
+pub fn share_tag(index: usize) -> String {
+    format!("share{index}")
+}
+
+/// Builds the archive (cpio, "newc").
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn build(
+    busybox: &Path,
+    modules: &[std::path::PathBuf],
+    shares: &[&Path],
+    agent: &[String],
+) -> Result<Vec<u8>, LabError> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(LabError::io(format!("cannot read {}", path.display())))
+    };
+    let mut archive = Archive {
+        bytes: Vec::new(),
+        inode: 0,
+    };
+    for dir in ["bin", "dev", "proc", "sys", "modules", "host", "rw", "root"] {
+        archive.add(dir, 0o040_755, &[])?;
+    }
+    archive.add("bin/busybox", 0o100_755, &read(busybox)?)?;
+    for (order, path) in modules.iter().enumerate() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        archive.add(
+            &format!("modules/{order:02}-{name}"),
+            0o100_644,
+            &read(path)?,
+        )?;
+    }
+    archive.add("init", 0o100_755, init_script(shares, agent).as_bytes())?;
+    cpio::newc::trailer(archive.bytes).map_err(LabError::io("cannot build the initramfs"))
+}
+
+struct Archive {
+    bytes: Vec<u8>,
+    inode: u32,
+}
+
+impl Archive {
+    fn add(&mut self, name: &str, mode: u32, content: &[u8]) -> Result<(), LabError> {
+        self.inode += 1;
+        let entry = NewcBuilder::new(name).mode(mode).ino(self.inode).nlink(1);
+        let mut writer = entry.write(std::mem::take(&mut self.bytes), content.len() as u32);
+        std::io::Write::write_all(&mut writer, content)
+            .and_then(|()| writer.finish())
+            .map(|bytes| self.bytes = bytes)
+            .map_err(LabError::io("cannot build the initramfs"))
+    }
+}
+
+fn init_script(shares: &[&Path], agent: &[String]) -> String {
+    let mount_shares: String = shares
+        .iter()
+        .enumerate()
+        .map(|(i, path)| {
+            let options = "trans=virtio,version=9p2000.L,msize=262144,cache=mmap";
+            let tag = share_tag(i);
+            format!(
+                "mount -t 9p -o {options} {tag} /root{0} || die 'cannot mount {tag}'\n",
+                quote(&path.to_string_lossy())
+            )
+        })
+        .collect();
+    let agent: Vec<String> = agent.iter().map(|word| quote(word)).collect();
+    let second = format!(
+        "{}; echo o > /proc/sysrq-trigger; while :; do sleep 1; done",
+        agent.join(" ")
+    );
+    format!(
+        r#"#!/bin/busybox sh
+b=/bin/busybox
+die() {{ echo "lab: $1" > /dev/console; echo o > /proc/sysrq-trigger; $b sleep 60; }}
+mount() {{ $b mount "$@"; }}
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+for m in /modules/*; do [ -e "$m" ] && $b insmod "$m" 2>/dev/console; done
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144,cache=loose,ro {ROOT_TAG} /host || die 'cannot mount the host root'
+mount -t tmpfs -o mpol=interleave tmpfs /rw
+$b mkdir -p /rw/upper /rw/work
+mount -t overlay -o lowerdir=/host,upperdir=/rw/upper,workdir=/rw/work overlay /root || die 'cannot lay the overlay'
+{mount_shares}mount -t proc proc /root/proc
+mount -t sysfs sys /root/sys
+mount -t devtmpfs dev /root/dev
+$b mkdir -p /root/dev/pts /root/dev/shm
+mount -t devpts devpts /root/dev/pts
+mount -t tmpfs tmpfs /root/dev/shm
+mount -t tmpfs tmpfs /root/run
+mount -t debugfs debugfs /root/sys/kernel/debug
+mount -t tracefs tracefs /root/sys/kernel/tracing
+mount -t bpf bpf /root/sys/fs/bpf
+mount -t cgroup2 cgroup2 /root/sys/fs/cgroup
+$b ifconfig lo 127.0.0.1 up 2>/dev/null
+$b hostname lab
+exec $b switch_root /root /bin/sh -c {second}
+"#,
+        second = quote(&second),
+    )
+}
+
+/// One word for the shell, whatever it contains.
+fn quote(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_with_quotes_and_spaces_stay_one_word() {
+        assert_eq!(quote("it's here"), r"'it'\''s here'");
+    }
+
+    #[test]
+    fn the_archive_holds_the_script_and_the_modules_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        let module = dir.path().join("9p.ko");
+        std::fs::write(&module, "module").unwrap();
+        let share = dir.path().join("a b");
+        let bytes = build(
+            &module,
+            std::slice::from_ref(&module),
+            &[&share],
+            &["agent".into(), "x y".into()],
+        )
+        .unwrap();
+        let mut rest = bytes.as_slice();
+        let mut names = Vec::new();
+        loop {
+            let reader = cpio::NewcReader::new(rest).unwrap();
+            if reader.entry().is_trailer() {
+                break;
+            }
+            names.push(reader.entry().name().to_string());
+            rest = reader.finish().unwrap();
+        }
+        assert!(names.contains(&"modules/00-9p.ko".to_string()), "{names:?}");
+        let script = init_script(&[&share], &["agent".into(), "x y".into()]);
+        assert!(
+            script.contains("share0 /root'") && script.contains("a b'"),
+            "{script}"
+        );
+        assert!(script.contains(r"'\''x y'\''"), "{script}");
+    }
+}

@@ -1,0 +1,307 @@
+//! Herd, our placement: brings tasks that share memory together on one node, spreads those
+//! that share nothing, has memory follow, and then holds still.
+//!
+//! Ideas: numa/core's directed convergence and task flipping (Molnar 2012), mainline's groups
+//! by shared faults; here as one assignment problem solved anew for each snapshot
+//! ([`crate::demand`], [`crate::search`]).
+//!
+//! It waits until most busy tasks have evidence, places everybody it knows (those already right
+//! are held where they are, lest the kernel's balancing take them away), and sends regions
+//! after them ([`crate::pages`]). A placed task moves again only for a clear gain and not
+//! within [`SETTLE`] of its last move.
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{Action, Nanos, NodeId, Placement, Plan, Reason, Snapshot, TaskId};
+
+use crate::demand::{Demand, MIN_FAULTS, SHARE};
+use crate::{pages, search};
+
+/// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
+/// two to follow, and until they have the evidence is of the old placement.
+const SETTLE: Nanos = Nanos(2_000_000_000);
+
+/// Least gain worth moving a task, in weight × distance: 8 % of a busy task over SLIT 21.
+/// Guessed, above the noise of a thousand faults.
+const MIN_GAIN: u64 = SHARE / 100 * 8 * 11;
+
+/// Busy tasks that must have evidence before anybody is placed, per mille.
+const ENOUGH_KNOWN_PERMILLE: usize = 750;
+
+/// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
+const CONVERGED_PERMILLE: u32 = 900;
+
+/// Herd's memory between snapshots.
+#[derive(Debug)]
+pub struct Herd {
+    moves_pages: bool,
+    placed_at: BTreeMap<TaskId, Nanos>,
+}
+
+impl Herd {
+    /// The whole of it.
+    #[must_use]
+    pub fn new() -> Herd {
+        Herd {
+            moves_pages: true,
+            placed_at: BTreeMap::new(),
+        }
+    }
+
+    /// Places tasks and leaves pages to the kernel: for measuring what each part is worth.
+    #[must_use]
+    pub fn tasks_only() -> Herd {
+        Herd {
+            moves_pages: false,
+            ..Herd::new()
+        }
+    }
+
+    fn settled(&self, task: TaskId, now: Nanos) -> bool {
+        self.placed_at
+            .get(&task)
+            .is_none_or(|&at| now.since(at) >= SETTLE)
+    }
+}
+
+impl Default for Herd {
+    fn default() -> Self {
+        Herd::new()
+    }
+}
+
+impl Placement for Herd {
+    fn decide(&mut self, snapshot: &Snapshot) -> Plan {
+        self.placed_at
+            .retain(|task, _| snapshot.task(*task).is_some());
+        let demand = Demand::new(snapshot);
+        let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let strength_permille = demand.strength_permille(&today);
+        if !enough_is_known(&demand) {
+            return Plan {
+                actions: Vec::new(),
+                strength_permille,
+                converged: false,
+            };
+        }
+        let mut at = search::improve(&demand, MIN_GAIN);
+        let unsettled =
+            |i: usize| demand.tasks[i].placed && !self.settled(demand.tasks[i].id, snapshot.time);
+        if (0..at.len()).any(|i| at[i] != today[i] && unsettled(i)) {
+            // Half a swap would overload a node: wait for all of it.
+            at.clone_from(&today);
+        }
+        let mut actions = Vec::new();
+        for (i, task) in demand.tasks.iter().enumerate() {
+            let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let cpus = &task.cpus[at[i]];
+            let whole = demand.tasks[i]
+                .cpus
+                .iter()
+                .filter(|cpus| !cpus.is_empty())
+                .count()
+                > 1;
+            if !known || cpus.is_empty() || !whole || (task.placed && at[i] == today[i]) {
+                continue;
+            }
+            self.placed_at.insert(task.id, snapshot.time);
+            let node = demand.nodes[at[i]];
+            let reason = reason(&demand, &at, i, at[i] == today[i]);
+            actions.push(Action::PlaceTask {
+                task: task.id,
+                node,
+                cpus: cpus.clone(),
+                reason,
+            });
+        }
+        let follow = pages::follow(snapshot, &demand, &at);
+        let waiting = !actions.is_empty() || !follow.is_empty();
+        if self.moves_pages {
+            actions.extend(follow);
+        }
+        let converged = (!waiting || !self.moves_pages && actions.is_empty())
+            && all_known_are_placed(&demand)
+            && strength_permille >= CONVERGED_PERMILLE;
+        Plan {
+            actions,
+            strength_permille,
+            converged,
+        }
+    }
+
+    fn may_leave(&self, task: TaskId) -> bool {
+        !self.placed_at.contains_key(&task)
+    }
+}
+
+fn enough_is_known(demand: &Demand) -> bool {
+    let busy = demand.tasks.iter().filter(|task| task.claims_cpu);
+    let known = busy
+        .clone()
+        .filter(|task| task.evidence >= MIN_FAULTS)
+        .count();
+    known > 0 && known * 1000 >= busy.count() * ENOUGH_KNOWN_PERMILLE
+}
+
+fn all_known_are_placed(demand: &Demand) -> bool {
+    let fixed = |cpus: &[numaherd_model::CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
+    demand
+        .tasks
+        .iter()
+        .all(|task| task.placed || !task.claims_cpu || fixed(&task.cpus))
+}
+
+/// Why task `i` belongs where `at` says: memory it uses alone, memory it shares with tasks
+/// there, or nothing but a free CPU.
+fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
+    let (mut local, mut with_others, mut all) = (0, 0, 0);
+    for &b in &demand.tasks[i].bundles {
+        let bundle = &demand.bundles[b];
+        let weight = bundle
+            .users
+            .iter()
+            .find(|(task, _)| *task == i)
+            .map_or(0, |(_, weight)| *weight);
+        all += weight;
+        if demand.best_memory(bundle, at).0 == at[i] {
+            local += weight;
+            let mate = |(task, _): &(usize, u64)| *task != i && at[*task] == at[i];
+            with_others += if bundle.users.iter().any(mate) {
+                weight
+            } else {
+                0
+            };
+        }
+    }
+    let permille = |part: u64| (part * 1000).checked_div(all).unwrap_or(0) as u32;
+    match (stays, with_others * 2 > all, local > 0) {
+        (true, ..) => Reason::Hold {
+            permille: permille(local),
+        },
+        (_, true, _) => Reason::BuddiesThere {
+            permille: permille(with_others),
+        },
+        (_, _, true) => Reason::MemoryThere {
+            permille: permille(local),
+        },
+        _ => Reason::Balance,
+    }
+}
+
+/// The node a plan puts a task on, if it does.
+#[must_use]
+pub fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {
+    plan.actions.iter().find_map(|action| match action {
+        Action::PlaceTask {
+            task: who, node, ..
+        } if *who == task => Some(*node),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Scene, task_id};
+
+    fn numa02() -> Scene {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=8 {
+            scene.task(tid, tid - 1, 1000);
+            scene.region(u64::from(tid), &[(tid, 400)], &[(0, 512)]);
+        }
+        scene
+    }
+
+    #[test]
+    fn everybody_is_placed_and_the_remote_half_of_memory_follows() {
+        let plan = Herd::new().decide(&numa02().snapshot());
+        assert_eq!(destination(&plan, task_id(1)), Some(NodeId(0)));
+        assert_eq!(destination(&plan, task_id(8)), Some(NodeId(1)));
+        let moves = plan
+            .actions
+            .iter()
+            .filter(|a| matches!(a, Action::MovePages { .. }))
+            .count();
+        assert_eq!(moves, 4);
+        assert!(!plan.converged);
+        assert_eq!(plan.strength_permille, 500);
+    }
+
+    #[test]
+    fn it_waits_until_most_busy_tasks_are_known() {
+        let mut scene = numa02();
+        scene.edit().regions.truncate(5);
+        assert_eq!(Herd::new().decide(&scene.snapshot()).actions, []);
+    }
+
+    #[test]
+    fn a_good_placement_is_held_and_then_nothing_more_is_done() {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=8 {
+            scene.task(tid, tid - 1, 1000);
+            scene.region(u64::from(tid), &[(tid, 400)], &[(u32::from(tid > 4), 512)]);
+        }
+        let mut herd = Herd::new();
+        let plan = herd.decide(&scene.snapshot());
+        let held = |action: &Action| {
+            matches!(
+                action,
+                Action::PlaceTask {
+                    reason: Reason::Hold { permille: 1000 },
+                    ..
+                }
+            )
+        };
+        assert!(
+            plan.actions.len() == 8 && plan.actions.iter().all(held),
+            "{plan:?}"
+        );
+        for tid in 1..=8 {
+            scene.at_home(tid, u32::from(tid > 4));
+        }
+        scene.edit().time = Nanos(21_000_000_000);
+        let plan = herd.decide(&scene.snapshot());
+        assert!(plan.actions.is_empty() && plan.converged, "{plan:?}");
+    }
+
+    #[test]
+    fn a_task_that_was_just_placed_is_not_moved_again() {
+        let mut scene = numa02();
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        for tid in 1..=8 {
+            scene.at_home(tid, u32::from(tid > 4));
+        }
+        // Suddenly tasks 1 and 8 use each other's memory.
+        let regions = &mut scene.edit().regions;
+        for region in regions.iter_mut() {
+            region.pages = vec![(
+                NodeId(u32::from(region.users[0].task.tid > 4)),
+                numaherd_model::Pages(200_000),
+            )];
+        }
+        regions[0].users[0].task = task_id(8);
+        regions[7].users[0].task = task_id(1);
+        scene.edit().time = Nanos(21_000_000_000);
+        let places = |plan: &Plan| {
+            plan.actions
+                .iter()
+                .filter(|a| matches!(a, Action::PlaceTask { .. }))
+                .count()
+        };
+        assert_eq!(places(&herd.decide(&scene.snapshot())), 0);
+        scene.edit().time = Nanos(23_000_000_000);
+        assert_eq!(places(&herd.decide(&scene.snapshot())), 2);
+    }
+
+    #[test]
+    fn tasks_only_leaves_pages_alone() {
+        let plan = Herd::tasks_only().decide(&numa02().snapshot());
+        assert!(
+            plan.actions
+                .iter()
+                .all(|action| matches!(action, Action::PlaceTask { .. }))
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Which regions follow their users.
+//!
+//! A region goes to the node where its bundle is cheapest under the planned assignment, moving
+//! it included, if most of its use comes from there. The most misplaced go first, and a plan
+//! moves a bounded amount, so that the loop looks again soon.
+
+use numaherd_model::{Action, Bytes, NodeId, Pages, Reason, Snapshot};
+
+use crate::demand::Demand;
+
+/// Least share of a region's use, per mille, that must come from the destination. Guessed: well
+/// above half, so that noise in the evidence does not send shared memory to and fro.
+const MIN_USE_PERMILLE: u64 = 600;
+
+/// Known pages from which a region is worth a call. Guessed.
+const MIN_KNOWN_PAGES: u64 = 4;
+
+/// Misplaced per mille of a region's known pages from which it is moved: stragglers that the
+/// kernel's faults will bring are not worth a call each.
+const MIN_MISPLACED_PERMILLE: u64 = 60;
+
+/// Most memory that one plan moves.
+const MOST_BYTES: Bytes = Bytes(16 << 20);
+
+/// The moves, most misplaced first, for tasks placed where `at` says.
+#[must_use]
+pub fn follow(snapshot: &Snapshot, demand: &Demand, at: &[usize]) -> Vec<Action> {
+    if snapshot.kernel_tiering {
+        return Vec::new();
+    }
+    let mut moves = Vec::new();
+    for bundle in &demand.bundles {
+        let all: u64 = bundle.users.iter().map(|(_, weight)| weight).sum();
+        let (to, _) = demand.best_memory(bundle, at);
+        let there = bundle.users.iter().filter(|(task, _)| at[*task] == to);
+        let permille = there
+            .map(|(_, weight)| weight * 1000)
+            .sum::<u64>()
+            .checked_div(all)
+            .unwrap_or(0);
+        if permille < MIN_USE_PERMILLE {
+            continue;
+        }
+        for &r in &bundle.regions {
+            if let Some(pages) = misplaced(snapshot, r, demand.nodes[to]) {
+                moves.push((pages, r, demand.nodes[to], permille as u32));
+            }
+        }
+    }
+    moves.sort_by_key(|&(pages, r, ..)| (std::cmp::Reverse(pages), r));
+    let mut left = MOST_BYTES.pages(snapshot.page_size);
+    let mut actions = Vec::new();
+    for (pages, r, to, permille) in moves {
+        if pages > left {
+            break;
+        }
+        left = Pages(left.0 - pages.0);
+        let region = &snapshot.regions[r];
+        let reason = Reason::UsersThere { permille };
+        actions.push(Action::MovePages {
+            region: region.id,
+            len: region.len,
+            to,
+            pages,
+            reason,
+        });
+    }
+    actions
+}
+
+/// Pages of the region expected to move; pages not seen yet are taken to lie like the seen
+/// ones. `None` where it is not worth a call.
+fn misplaced(snapshot: &Snapshot, r: usize, to: NodeId) -> Option<Pages> {
+    let region = &snapshot.regions[r];
+    let known = region.known_pages().0;
+    let elsewhere = known - region.pages_on(to).0;
+    if known < MIN_KNOWN_PAGES || elsewhere * 1000 < known * MIN_MISPLACED_PERMILLE {
+        return None;
+    }
+    let whole = region.len.pages(snapshot.page_size).0;
+    Some(Pages((whole * elsewhere).div_ceil(known)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scene;
+
+    fn planned(scene: &Scene, at: &[usize]) -> Vec<(u64, u32)> {
+        let snapshot = scene.snapshot();
+        let actions = follow(&snapshot, &Demand::new(&snapshot), at);
+        let of = |action: &Action| match action {
+            Action::MovePages { pages, to, .. } => (pages.0, to.0),
+            other => panic!("{other:?}"),
+        };
+        actions.iter().map(of).collect()
+    }
+
+    #[test]
+    fn a_private_region_follows_its_task_whole() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 4, 1000);
+        // 100 of 512 pages seen, all on node 0: all 512 are expected to move.
+        scene.region(0, &[(1, 100)], &[(0, 100)]);
+        assert_eq!(planned(&scene, &[1]), [(512, 1)]);
+        assert_eq!(planned(&scene, &[0]), []);
+    }
+
+    #[test]
+    fn memory_that_both_nodes_use_alike_stays() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.task(2, 4, 1000);
+        scene.region(0, &[(1, 100), (2, 100)], &[(0, 512)]);
+        assert_eq!(planned(&scene, &[0, 1]), []);
+    }
+
+    #[test]
+    fn the_most_misplaced_go_first_and_the_amount_is_bounded() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 4, 1000);
+        for r in 0..20 {
+            scene.region(r, &[(1, 100)], &[(0, 60 + r), (1, 30)]);
+        }
+        let moves = planned(&scene, &[1]);
+        assert!(moves.windows(2).all(|pair| pair[0].0 >= pair[1].0));
+        assert!(
+            moves.iter().map(|m| m.0).sum::<u64>() <= 4096 && moves.len() >= 8,
+            "{moves:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_moves_where_the_kernel_tiers_memory() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 4, 1000);
+        scene.region(0, &[(1, 100)], &[(0, 100)]);
+        scene.edit().kernel_tiering = true;
+        assert_eq!(planned(&scene, &[1]), []);
+    }
+}

@@ -1,0 +1,133 @@
+//! Small machines and loads for the tests of this crate.
+
+use numaherd_model::{
+    Bytes, Costs, CpuId, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages,
+    ProcessId, Region, RegionId, RegionUse, Snapshot, Task, TaskId, TaskState, Topology,
+};
+
+/// A snapshot being put together.
+pub struct Scene {
+    snapshot: Snapshot,
+}
+
+pub fn task_id(tid: u32) -> TaskId {
+    TaskId {
+        tid,
+        start: u64::from(tid),
+    }
+}
+
+const PROCESS: ProcessId = ProcessId { tgid: 1, start: 1 };
+
+impl Scene {
+    /// Two nodes of four CPUs, 2 GiB each, distance 21.
+    pub fn two_by_four() -> Scene {
+        let node = |id: u32| Node {
+            id: NodeId(id),
+            cpus: (4 * id..4 * id + 4).map(CpuId).collect(),
+            memory: Bytes(2 << 30),
+            free: Bytes(1 << 30),
+        };
+        let state = |id| NodeState {
+            id: NodeId(id),
+            free: Pages(1 << 18),
+            high_watermark: Pages(4096),
+        };
+        Scene {
+            snapshot: Snapshot {
+                time: Nanos(20_000_000_000),
+                page_size: Bytes(4096),
+                topology: Topology {
+                    nodes: vec![node(0), node(1)],
+                    distances: vec![vec![10, 21], vec![21, 10]],
+                },
+                nodes: vec![state(0), state(1)],
+                tasks: Vec::new(),
+                regions: Vec::new(),
+                grade: EvidenceGrade::HintingFaults,
+                kernel_tiering: false,
+                costs: Costs::default(),
+            },
+        }
+    }
+
+    /// A task, ten seconds old, that last ran on `cpu`.
+    pub fn task(&mut self, tid: u32, cpu: u32, busy_permille: u32) {
+        let cpus = self.snapshot.topology.cpus();
+        self.snapshot.tasks.push(Task {
+            id: task_id(tid),
+            process: PROCESS,
+            cpus_allowed: cpus.clone(),
+            cpus_owner: cpus,
+            home: None,
+            last_cpu: CpuId(cpu),
+            cpu_time: Nanos(10_000_000_000),
+            busy_permille,
+            age: Nanos(10_000_000_000),
+            state: TaskState::Runnable,
+            faults: Vec::new(),
+        });
+    }
+
+    /// A region of 2 MiB with its users' faults and its pages per node.
+    pub fn region(&mut self, index: u64, users: &[(u32, u64)], pages: &[(u32, u64)]) {
+        let users = users.iter().filter(|(_, faults)| *faults > 0);
+        self.snapshot.regions.push(Region {
+            id: RegionId {
+                process: PROCESS,
+                start: (1 << 30) + (index << 21),
+            },
+            len: Bytes(2 << 20),
+            pages: pages
+                .iter()
+                .map(|&(node, pages)| (NodeId(node), Pages(pages)))
+                .collect(),
+            users: users
+                .map(|&(tid, faults)| RegionUse {
+                    task: task_id(tid),
+                    faults,
+                })
+                .collect(),
+            age: Nanos(0),
+        });
+    }
+
+    /// As if we had placed the task.
+    pub fn at_home(&mut self, tid: u32, node: u32) {
+        for task in self
+            .snapshot
+            .tasks
+            .iter_mut()
+            .filter(|task| task.id.tid == tid)
+        {
+            task.home = Some(NodeId(node));
+            task.cpus_allowed = self.snapshot.topology.nodes[node as usize].cpus.clone();
+        }
+    }
+
+    /// The snapshot, with each task's faults summed up from the regions.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut snapshot = self.snapshot.clone();
+        for task in &mut snapshot.tasks {
+            for region in &snapshot.regions {
+                let faults = region
+                    .users
+                    .iter()
+                    .filter(|user| user.task == task.id)
+                    .map(|u| u.faults)
+                    .sum();
+                let node = region.pages.first().map_or(NodeId(0), |(node, _)| *node);
+                task.faults.push(NodeFaults {
+                    node,
+                    private: faults,
+                    shared: 0,
+                });
+            }
+        }
+        snapshot
+    }
+
+    pub fn edit(&mut self) -> &mut Snapshot {
+        &mut self.snapshot
+    }
+}

@@ -1,0 +1,183 @@
+//! The picture of a comparison: a bar per placement, its spread, and bind as a line. And the
+//! page around it, which needs no network.
+
+use plotters::prelude::*;
+
+use crate::Comparison;
+use crate::text;
+
+/// Pixels.
+const WIDTH: u32 = 760;
+const ROW_HEIGHT: u32 = 44;
+const HEAD: u32 = 52;
+const FOOT: u32 = 58;
+const LEFT: i32 = 96;
+const RIGHT: i32 = 150;
+const TEXT: RGBColor = RGBColor(51, 51, 51);
+const GRID: RGBColor = RGBColor(221, 221, 221);
+
+/// A picture that cannot be drawn.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot draw the picture: {problem}")]
+pub struct ChartError {
+    /// What the drawing library says.
+    problem: String,
+}
+
+/// An SVG of the comparison.
+///
+/// # Errors
+/// The drawing library's.
+pub fn svg(comparison: &Comparison) -> Result<String, ChartError> {
+    let mut picture = String::new();
+    draw(comparison, &mut picture).map_err(|e| ChartError {
+        problem: e.to_string(),
+    })?;
+    Ok(picture)
+}
+
+fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std::error::Error>> {
+    let rows = comparison.placements.len() as u32;
+    let height = HEAD + rows * ROW_HEIGHT + FOOT;
+    let area = SVGBackend::with_string(picture, (WIDTH, height)).into_drawing_area();
+    area.fill(&WHITE)?;
+    let font = |size: f64| ("sans-serif", size).into_font().color(&TEXT);
+    let slowest = comparison
+        .placements
+        .iter()
+        .map(|p| p.seconds.max)
+        .fold(0.0, f64::max);
+    let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / slowest.max(f64::MIN_POSITIVE);
+    let x = |seconds: f64| LEFT + (seconds * scale).round() as i32;
+    let title = format!(
+        "{} on {}: seconds, less is better",
+        comparison.workload, comparison.machine
+    );
+    area.draw_text(&title, &font(17.0), (12, 14))?;
+    let bottom = (HEAD + rows * ROW_HEIGHT) as i32;
+    let step = tick(slowest);
+    for i in 0..=(slowest / step) as i32 {
+        let at = x(f64::from(i) * step);
+        area.draw(&PathElement::new(
+            [(at, HEAD as i32 - 6), (at, bottom)],
+            GRID,
+        ))?;
+        let label = format!("{}", f64::from(i) * step);
+        area.draw_text(
+            &label,
+            &font(12.0),
+            (at - 4 * label.len() as i32, bottom + 6),
+        )?;
+    }
+    for (row, placement) in (0..).zip(&comparison.placements) {
+        let top = HEAD as i32 + row * ROW_HEIGHT as i32;
+        let (first, last) = (top + 8, top + ROW_HEIGHT as i32 - 8);
+        let bar = [(LEFT, first), (x(placement.seconds.median), last)];
+        area.draw(&Rectangle::new(bar, colour(&placement.name).filled()))?;
+        let middle = i32::midpoint(first, last);
+        let spread = [
+            (x(placement.seconds.min), middle),
+            (x(placement.seconds.max), middle),
+        ];
+        area.draw(&PathElement::new(spread, TEXT.stroke_width(2)))?;
+        area.draw_text(&placement.name, &font(14.0), (12, middle - 8))?;
+        let ratio = placement
+            .ratio_to_bind
+            .map_or_else(String::new, |r| format!("  ({r:.2} x bind)"));
+        let label = format!("{:.1}{ratio}", placement.seconds.median);
+        area.draw_text(
+            &label,
+            &font(13.0),
+            (x(placement.seconds.max) + 8, middle - 7),
+        )?;
+    }
+    if let Some(bind) = comparison.placements.iter().find(|p| p.name == "bind") {
+        let at = x(bind.seconds.median);
+        area.draw(&PathElement::new(
+            [(at, HEAD as i32 - 6), (at, bottom)],
+            TEXT.stroke_width(1),
+        ))?;
+    }
+    let foot = format!(
+        "kernel {}, medians of {} runs, thin lines from the least to the greatest; the vertical line is bind",
+        comparison.kernel, comparison.runs
+    );
+    area.draw_text(&foot, &font(12.0), (12, bottom + 32))?;
+    area.present()?;
+    Ok(())
+}
+
+/// A round step that gives four to eight ticks.
+fn tick(most: f64) -> f64 {
+    let rough = (most / 5.0).max(f64::MIN_POSITIVE);
+    let power = 10f64.powf(rough.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .map(|m| m * power)
+        .into_iter()
+        .find(|step| *step >= rough)
+        .unwrap_or(rough)
+}
+
+/// Ours stands out; the two ends of the scale are grey.
+fn colour(placement: &str) -> RGBColor {
+    match placement {
+        "bind" | "inverse" => RGBColor(170, 170, 170),
+        "kernel" => RGBColor(94, 143, 190),
+        name if name.starts_with("herd") => RGBColor(46, 139, 87),
+        _ => RGBColor(210, 150, 100),
+    }
+}
+
+/// A page that holds the picture, the table and the data.
+///
+/// # Errors
+/// The drawing library's.
+pub fn page(comparison: &Comparison) -> Result<String, ChartError> {
+    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
+    let json = serde_json::to_string_pretty(comparison).map_err(|e| ChartError {
+        problem: e.to_string(),
+    })?;
+    let picture = svg(comparison)?;
+    let title = escape(&format!(
+        "{} on {}",
+        comparison.workload, comparison.machine
+    ));
+    Ok(format!(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
+         <style>body{{font:15px/1.5 sans-serif;max-width:50em;margin:2em auto;color:#333}}\
+         pre{{overflow-x:auto;background:#f6f6f6;padding:1em;font-size:13px}}</style>\n\
+         <h1>{title}</h1>\n{picture}\n<pre>{}</pre>\n\
+         <details><summary>Data (JSON)</summary><pre>{}</pre></details>\n",
+        escape(&text::table(comparison)),
+        escape(&json)
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comparison::tests::comparison;
+
+    #[test]
+    fn bars_are_as_long_as_their_medians() {
+        let picture = svg(&comparison()).unwrap();
+        // 19 s is the slowest and fills 760 - 96 - 150 = 514 pixels; 11 s is 297.6 of them.
+        assert!(
+            picture.contains(r#"width="514""#) && picture.contains(r#"width="298""#),
+            "{picture}"
+        );
+        assert!(picture.contains("1.73 x bind"));
+    }
+
+    #[test]
+    fn ticks_are_round() {
+        assert_eq!((tick(19.0), tick(34.0), tick(0.7)), (5.0, 10.0, 0.2));
+    }
+
+    #[test]
+    fn the_page_fetches_nothing() {
+        let page = page(&comparison()).unwrap();
+        let fetches = ["src=", "href=", "@import"];
+        assert!(fetches.iter().all(|word| !page.contains(word)), "{page}");
+    }
+}

@@ -1,0 +1,16 @@
+//! Results → text, JSON, CSV, pictures.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`comparison`] | a workload side by side under several placements: the data and its JSON |
+//! | [`spread`] | median, least and greatest of a few runs |
+//! | [`text`] | the table and CSV |
+//! | [`chart`] | the picture (SVG) and the page around it |
+
+pub mod chart;
+pub mod comparison;
+pub mod spread;
+pub mod text;
+
+pub use comparison::{Cell, Comparison, PlacementResult, Throughput};
+pub use spread::Spread;

@@ -1,0 +1,119 @@
+//! The schema: one JSON object a line, `{"v":1,"t":…,"event":"…",…}`.
+//!
+//! `t` is nanoseconds on the monotonic clock of the machine it happened on. Readers skip lines
+//! they cannot read (the last one may be torn) and refuse a newer version.
+
+use numaherd_model::{Action, Change, Nanos, Outcome};
+use serde::{Deserialize, Serialize};
+
+/// Version of the schema.
+pub const VERSION: u32 = 1;
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Event {
+    /// A run begins.
+    Begin {
+        /// Its id.
+        run: String,
+        /// The boot it belongs to: after a reboot nothing is left to undo.
+        boot: String,
+        /// Process that makes the changes.
+        pid: u32,
+        /// Its start time, since pids are reused.
+        start: u64,
+        /// What it was told to look after.
+        about: String,
+    },
+    /// A change is about to be made.
+    Before(Change),
+    /// An action was tried.
+    Action {
+        /// What, and why.
+        action: Action,
+        /// What became of it.
+        outcome: Outcome,
+    },
+    /// How things stand.
+    State {
+        /// Per mille of the evidence that is local.
+        strength_permille: u32,
+        /// Nothing is left to do.
+        converged: bool,
+        /// Hinting faults since the last line.
+        faults: u64,
+        /// Tasks looked after.
+        tasks: u64,
+    },
+    /// Something worth telling.
+    Note {
+        /// In plain words.
+        text: String,
+    },
+    /// All changes were undone, or are to be kept.
+    End {
+        /// Left in place on purpose.
+        kept: bool,
+    },
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// [`VERSION`].
+    pub v: u32,
+    /// When.
+    pub t: Nanos,
+    /// What.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
+impl Line {
+    /// As text, with the newline.
+    ///
+    /// # Errors
+    /// None in practice; serde's.
+    pub fn text(&self) -> std::io::Result<String> {
+        Ok(serde_json::to_string(self)? + "\n")
+    }
+
+    /// Reads every line that can be read.
+    #[must_use]
+    pub fn read_all(text: &str) -> Vec<Line> {
+        let lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        lines.filter(|line| line.v <= VERSION).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::{ProcessId, TaskId};
+
+    #[test]
+    fn lines_come_back_and_a_torn_one_is_skipped() {
+        let change = Change::Affinity {
+            task: TaskId { tid: 5, start: 6 },
+            process: ProcessId { tgid: 4, start: 3 },
+            before: "0-7".parse().unwrap(),
+            after: "0-3".parse().unwrap(),
+        };
+        let line = Line {
+            v: VERSION,
+            t: Nanos(12),
+            event: Event::Before(change),
+        };
+        let text = line.text().unwrap();
+        assert!(
+            text.contains(r#""event":"before","change":"affinity""#),
+            "{text}"
+        );
+        assert!(text.contains(r#""before":"0-7""#), "{text}");
+        let torn = format!("{text}{}", &text[..20]);
+        assert_eq!(Line::read_all(&torn), [line]);
+    }
+}

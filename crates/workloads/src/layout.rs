@@ -1,0 +1,142 @@
+//! What a workload needs to know of the machine: which CPUs and which memory make a node.
+
+use crate::{Tie, WorkloadError};
+
+/// A node that has CPUs and memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayoutNode {
+    /// The kernel's number.
+    pub id: u32,
+    /// Its CPUs.
+    pub cpus: Vec<u32>,
+}
+
+/// The nodes that have CPUs and memory, ascending by id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// At least one.
+    pub nodes: Vec<LayoutNode>,
+}
+
+impl Layout {
+    /// One node with every CPU this process may use: a machine without NUMA.
+    #[must_use]
+    pub fn flat(node: u32) -> Layout {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+        Layout {
+            nodes: vec![LayoutNode {
+                id: node,
+                cpus: (0..cpus).collect(),
+            }],
+        }
+    }
+
+    /// The nodes' numbers.
+    #[must_use]
+    pub fn node_ids(&self) -> Vec<u32> {
+        self.nodes.iter().map(|node| node.id).collect()
+    }
+
+    /// The nodes, as indices, that part `index` of `parts` runs on: one each where there are
+    /// fewer nodes than parts, else an equal share of neighbours.
+    ///
+    /// Worked example: 8 parts on 2 nodes: parts 0–3 on node 0, 4–7 on node 1. 2 parts on 4
+    /// nodes: part 0 on 0–1, part 1 on 2–3.
+    #[must_use]
+    pub fn home(&self, parts: usize, index: usize) -> std::ops::Range<usize> {
+        let nodes = self.nodes.len();
+        if parts >= nodes {
+            let node = index * nodes / parts;
+            node..node + 1
+        } else {
+            index * nodes / parts..(index + 1) * nodes / parts
+        }
+    }
+
+    /// The nodes that hold the memory of a part that runs on `home`.
+    #[must_use]
+    pub fn memory_of(&self, home: std::ops::Range<usize>, tie: Tie) -> Vec<u32> {
+        let nodes = self.nodes.len();
+        let shift = if tie == Tie::Inverse {
+            home.len().max(nodes / 2)
+        } else {
+            0
+        };
+        home.map(|node| self.nodes[(node + shift) % nodes].id)
+            .collect()
+    }
+
+    /// The CPUs of these nodes.
+    #[must_use]
+    pub fn cpus_of(&self, home: std::ops::Range<usize>) -> Vec<u32> {
+        self.nodes[home]
+            .iter()
+            .flat_map(|node| node.cpus.iter().copied())
+            .collect()
+    }
+
+    /// All CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> Vec<u32> {
+        self.cpus_of(0..self.nodes.len())
+    }
+
+    /// An error where `tie` needs more nodes than there are.
+    pub(crate) fn check(&self, tie: Tie) -> Result<(), WorkloadError> {
+        let problem = match (self.nodes.len(), tie) {
+            (0, _) => "no node has both CPUs and memory",
+            (1, Tie::Inverse) => "the inverse placement needs two nodes, this machine has one",
+            _ => return Ok(()),
+        };
+        Err(WorkloadError::Params {
+            problem: problem.into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(nodes: u32) -> Layout {
+        Layout {
+            nodes: (0..nodes)
+                .map(|id| LayoutNode {
+                    id,
+                    cpus: vec![2 * id, 2 * id + 1],
+                })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn threads_fill_nodes_in_order_and_processes_get_halves() {
+        let two = layout(2);
+        let homes: Vec<usize> = (0..8).map(|i| two.home(8, i).start).collect();
+        assert_eq!(homes, [0, 0, 0, 0, 1, 1, 1, 1]);
+        assert_eq!(layout(4).home(2, 1), 2..4);
+        assert_eq!(layout(4).cpus_of(2..4), [4, 5, 6, 7]);
+    }
+
+    #[test]
+    fn inverse_is_a_mirror_without_fixed_points() {
+        for nodes in 2..6 {
+            let layout = layout(nodes);
+            for part in 0..4 {
+                let home = layout.home(4, part);
+                let bound = layout.memory_of(home.clone(), Tie::Bind);
+                let inverse = layout.memory_of(home, Tie::Inverse);
+                assert!(
+                    bound.iter().all(|node| !inverse.contains(node)),
+                    "{nodes} nodes, part {part}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn one_node_has_no_inverse() {
+        assert!(layout(1).check(Tie::Inverse).is_err());
+        assert!(layout(1).check(Tie::Bind).is_ok());
+    }
+}
