@@ -64,21 +64,11 @@ impl fmt::Display for Problem {
             Problem::Unknown => write!(f, "it is not in the snapshot"),
             Problem::NoSuchNode(node) => write!(f, "node {node} cannot take it"),
             Problem::WrongCpus(cpus) => write!(f, "cpus '{cpus}' are not its to use there"),
-            Problem::Overloaded {
-                node,
-                tasks,
-                capacity,
-            } => {
-                write!(
-                    f,
-                    "node {node} would have {tasks} busy tasks for {capacity}"
-                )
+            Problem::Overloaded { node, tasks, capacity } => {
+                write!(f, "node {node} would have {tasks} busy tasks for {capacity}")
             }
             Problem::ShortOfMemory { node, free, needed } => {
-                write!(
-                    f,
-                    "node {node} would have {free} pages free and needs {needed}"
-                )
+                write!(f, "node {node} would have {free} pages free and needs {needed}")
             }
             Problem::PingPong => write!(f, "it was moved too often of late"),
             Problem::Tiering => write!(f, "the kernel tiers memory"),
@@ -122,18 +112,18 @@ impl Checker {
         planned: &mut Planned,
     ) -> Option<Problem> {
         match action {
-            Action::PlaceTask {
-                task, node, cpus, ..
-            } => self.place(*task, *node, cpus, snapshot, planned),
+            Action::PlaceTask { task, node, cpus, .. } => {
+                self.place(*task, *node, cpus, snapshot, planned)
+            }
             Action::ReleaseTask { task, cpus, .. } => {
                 let Some(task) = snapshot.task(*task) else {
                     return Some(Problem::Unknown);
                 };
                 (*cpus != task.cpus_owner).then(|| Problem::WrongCpus(cpus.clone()))
             }
-            Action::MovePages {
-                region, to, pages, ..
-            } => self.move_pages(*region, *to, *pages, snapshot, planned),
+            Action::MovePages { region, to, pages, .. } => {
+                self.move_pages(*region, *to, *pages, snapshot, planned)
+            }
         }
     }
 
@@ -166,11 +156,7 @@ impl Checker {
         let tasks = planned.load(node);
         if claims > 0 && tasks > planned.capacity(node, snapshot) {
             let capacity = planned.capacity(node, snapshot);
-            return Some(Problem::Overloaded {
-                node,
-                tasks,
-                capacity,
-            });
+            return Some(Problem::Overloaded { node, tasks, capacity });
         }
         planned.tasks.push(id);
         None
@@ -206,11 +192,7 @@ impl Checker {
         let coming = planned.arriving.entry(to).or_default();
         let free = Pages(state.free.0.saturating_sub(*coming + pages.0));
         if free < needed {
-            return Some(Problem::ShortOfMemory {
-                node: to,
-                free,
-                needed,
-            });
+            return Some(Problem::ShortOfMemory { node: to, free, needed });
         }
         *coming += pages.0;
         planned.regions.push(id);
@@ -266,26 +248,15 @@ impl Planned {
             })
         };
         let mut load = BTreeMap::new();
-        let busy = snapshot
-            .tasks
-            .iter()
-            .filter(|task| task.busy_permille >= CLAIMS_A_CPU);
+        let busy = snapshot.tasks.iter().filter(|task| task.busy_permille >= CLAIMS_A_CPU);
         let claims = busy.clone().count();
         for task in busy {
-            let here = task
-                .home
-                .or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
+            let here = task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
             if let Some(node) = destination(task.id).or(here) {
                 *load.entry(node).or_default() += 1;
             }
         }
-        Planned {
-            tasks: Vec::new(),
-            regions: Vec::new(),
-            arriving: BTreeMap::new(),
-            load,
-            claims,
-        }
+        Planned { tasks: Vec::new(), regions: Vec::new(), arriving: BTreeMap::new(), load, claims }
     }
 
     fn load(&self, node: NodeId) -> usize {
@@ -295,15 +266,8 @@ impl Planned {
     /// Its CPUs; with more busy tasks than CPUs in the machine, its fair part, rounded up.
     fn capacity(&self, node: NodeId, snapshot: &Snapshot) -> usize {
         let all = snapshot.topology.cpus().len().max(1);
-        let cpus = snapshot
-            .topology
-            .node(node)
-            .map_or(0, |node| node.cpus.len());
-        if self.claims <= all {
-            cpus
-        } else {
-            (self.claims * cpus).div_ceil(all)
-        }
+        let cpus = snapshot.topology.node(node).map_or(0, |node| node.cpus.len());
+        if self.claims <= all { cpus } else { (self.claims * cpus).div_ceil(all) }
     }
 }
 

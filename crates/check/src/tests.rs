@@ -10,10 +10,7 @@ fn task_id(tid: u32) -> TaskId {
     TaskId { tid, start: 7 }
 }
 
-const REGION: RegionId = RegionId {
-    process: ProcessId { tgid: 1, start: 7 },
-    start: 1 << 30,
-};
+const REGION: RegionId = RegionId { process: ProcessId { tgid: 1, start: 7 }, start: 1 << 30 };
 
 fn snapshot(busy_on_node_0: u32) -> Snapshot {
     let node = |id: u32| Node {
@@ -22,11 +19,8 @@ fn snapshot(busy_on_node_0: u32) -> Snapshot {
         memory: Bytes(400 << 20),
         free: Bytes(0),
     };
-    let state = |id, free| NodeState {
-        id: NodeId(id),
-        free: Pages(free),
-        high_watermark: Pages(1000),
-    };
+    let state =
+        |id, free| NodeState { id: NodeId(id), free: Pages(free), high_watermark: Pages(1000) };
     let task = |tid| Task {
         id: task_id(tid),
         process: REGION.process,
@@ -43,10 +37,7 @@ fn snapshot(busy_on_node_0: u32) -> Snapshot {
     Snapshot {
         time: Nanos(1_000_000_000),
         page_size: Bytes(4096),
-        topology: Topology {
-            nodes: vec![node(0), node(1)],
-            distances: Vec::new(),
-        },
+        topology: Topology { nodes: vec![node(0), node(1)], distances: Vec::new() },
         nodes: vec![state(0, 50_000), state(1, 5000)],
         tasks: (1..=busy_on_node_0).map(task).collect(),
         regions: vec![Region {
@@ -64,12 +55,7 @@ fn snapshot(busy_on_node_0: u32) -> Snapshot {
 
 fn place(tid: u32, node: u32, cpus: &str) -> Action {
     let cpus = cpus.parse().unwrap();
-    Action::PlaceTask {
-        task: task_id(tid),
-        node: NodeId(node),
-        cpus,
-        reason: Reason::Balance,
-    }
+    Action::PlaceTask { task: task_id(tid), node: NodeId(node), cpus, reason: Reason::Balance }
 }
 
 fn pages(to: u32, pages: u64) -> Action {
@@ -84,54 +70,30 @@ fn pages(to: u32, pages: u64) -> Action {
 }
 
 fn review(checker: &mut Checker, snapshot: &Snapshot, actions: &[Action]) -> Vec<Option<Problem>> {
-    let plan = Plan {
-        actions: actions.to_vec(),
-        strength_permille: 0,
-        converged: false,
-    };
+    let plan = Plan { actions: actions.to_vec(), strength_permille: 0, converged: false };
     checker.review(&plan, snapshot)
 }
 
 #[test]
 fn a_sound_plan_passes() {
     let sound = [place(1, 0, "0-1"), place(2, 1, "2-3"), pages(1, 512)];
-    assert_eq!(
-        review(&mut Checker::new(), &snapshot(2), &sound),
-        [None, None, None]
-    );
+    assert_eq!(review(&mut Checker::new(), &snapshot(2), &sound), [None, None, None]);
 }
 
 #[test]
 fn cpus_of_another_node_or_of_nobody_or_forbidden_are_caught() {
     let mut snapshot = snapshot(2);
     snapshot.tasks[1].cpus_owner = "2".parse().unwrap();
-    let wrong = [
-        place(1, 0, "1-2"),
-        place(1, 0, ""),
-        place(2, 1, "2-3"),
-        place(1, 7, "0"),
-    ];
+    let wrong = [place(1, 0, "1-2"), place(1, 0, ""), place(2, 1, "2-3"), place(1, 7, "0")];
     let found = review(&mut Checker::new(), &snapshot, &wrong);
-    assert!(
-        found[..3]
-            .iter()
-            .all(|p| matches!(p, Some(Problem::WrongCpus(_)))),
-        "{found:?}"
-    );
+    assert!(found[..3].iter().all(|p| matches!(p, Some(Problem::WrongCpus(_)))), "{found:?}");
     assert_eq!(found[3], Some(Problem::NoSuchNode(NodeId(7))));
 }
 
 #[test]
 fn an_overloaded_node_is_caught_and_a_swap_is_not() {
     let found = review(&mut Checker::new(), &snapshot(3), &[place(1, 0, "0-1")]);
-    assert_eq!(
-        found,
-        [Some(Problem::Overloaded {
-            node: NodeId(0),
-            tasks: 3,
-            capacity: 2
-        })]
-    );
+    assert_eq!(found, [Some(Problem::Overloaded { node: NodeId(0), tasks: 3, capacity: 2 })]);
     let mut full = snapshot(4);
     for (task, cpu) in full.tasks.iter_mut().zip([0, 1, 2, 3]) {
         task.last_cpu = CpuId(cpu);
@@ -143,19 +105,12 @@ fn an_overloaded_node_is_caught_and_a_swap_is_not() {
 #[test]
 fn memory_that_would_run_short_is_caught_counting_what_is_on_its_way() {
     // 5000 free, 1000 high watermark + 2 % of 102400 pages = 3048 must stay.
-    assert_eq!(
-        review(&mut Checker::new(), &snapshot(1), &[pages(1, 1952)]),
-        [None]
-    );
+    assert_eq!(review(&mut Checker::new(), &snapshot(1), &[pages(1, 1952)]), [None]);
     let found = review(&mut Checker::new(), &snapshot(1), &[pages(1, 1953)]);
     let needed = Pages(3048);
     assert_eq!(
         found,
-        [Some(Problem::ShortOfMemory {
-            node: NodeId(1),
-            free: Pages(3047),
-            needed
-        })]
+        [Some(Problem::ShortOfMemory { node: NodeId(1), free: Pages(3047), needed })]
     );
 }
 
@@ -164,32 +119,20 @@ fn to_and_fro_is_caught_until_time_has_passed() {
     let mut checker = Checker::new();
     let mut now = snapshot(1);
     assert_eq!(review(&mut checker, &now, &[pages(1, 10)]), [None]);
-    assert_eq!(
-        review(&mut checker, &now, &[pages(0, 10)]),
-        [Some(Problem::PingPong)]
-    );
+    assert_eq!(review(&mut checker, &now, &[pages(0, 10)]), [Some(Problem::PingPong)]);
     for (node, cpus) in [(0, "0-1"), (1, "2-3"), (0, "0-1")] {
         assert_eq!(review(&mut checker, &now, &[place(1, node, cpus)]), [None]);
     }
-    assert_eq!(
-        review(&mut checker, &now, &[place(1, 1, "2-3")]),
-        [Some(Problem::PingPong)]
-    );
+    assert_eq!(review(&mut checker, &now, &[place(1, 1, "2-3")]), [Some(Problem::PingPong)]);
     now.time = Nanos(12_000_000_000);
-    assert_eq!(
-        review(&mut checker, &now, &[place(1, 1, "2-3"), pages(0, 10)]),
-        [None, None]
-    );
+    assert_eq!(review(&mut checker, &now, &[place(1, 1, "2-3"), pages(0, 10)]), [None, None]);
 }
 
 #[test]
 fn tiering_unknown_things_and_repetitions_are_caught() {
     let mut tiering = snapshot(1);
     tiering.kernel_tiering = true;
-    assert_eq!(
-        review(&mut Checker::new(), &tiering, &[pages(0, 1)]),
-        [Some(Problem::Tiering)]
-    );
+    assert_eq!(review(&mut Checker::new(), &tiering, &[pages(0, 1)]), [Some(Problem::Tiering)]);
     let twice = [place(1, 0, "0"), place(1, 1, "2"), place(9, 0, "0")];
     let found = review(&mut Checker::new(), &snapshot(1), &twice);
     assert_eq!(found, [None, Some(Problem::Twice), Some(Problem::Unknown)]);

@@ -15,6 +15,8 @@ use args::{Cli, Command, LabCommand};
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
+        Command::Topology(args) => commands::topology::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
         Command::LabAgent => commands::lab::agent(),
     };

@@ -31,9 +31,7 @@ impl Turn {
     /// Whether anything was done.
     #[must_use]
     pub fn acted(&self) -> bool {
-        self.outcomes
-            .iter()
-            .any(|outcome| !matches!(outcome, Outcome::Skipped(_)))
+        self.outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Skipped(_)))
     }
 }
 
@@ -50,12 +48,7 @@ impl<P: Placement> Controller<P> {
     /// With no evidence yet.
     pub fn new(placement: P) -> Self {
         let (checker, evidence) = (Checker::new(), Evidence::new());
-        Controller {
-            placement,
-            checker,
-            evidence,
-            faults: Vec::new(),
-        }
+        Controller { placement, checker, evidence, faults: Vec::new() }
     }
 
     /// One turn: looks, decides, checks, and does what the check let through. `beat` is called
@@ -74,20 +67,15 @@ impl<P: Placement> Controller<P> {
         let mut outcomes = Vec::with_capacity(plan.actions.len());
         for (action, verdict) in plan.actions.iter().zip(verdicts) {
             outcomes.push(match verdict {
-                Some(problem) => Outcome::Skipped(SkipReason::Checked {
-                    problem: problem.to_string(),
-                }),
+                Some(problem) => {
+                    Outcome::Skipped(SkipReason::Checked { problem: problem.to_string() })
+                }
                 None => machine.apply(action)?,
             });
             self.learn(action, &outcomes[outcomes.len() - 1]);
             beat();
         }
-        Ok(Turn {
-            snapshot,
-            plan,
-            outcomes,
-            faults: self.faults.len(),
-        })
+        Ok(Turn { snapshot, plan, outcomes, faults: self.faults.len() })
     }
 
     /// Looks and decides, without acting.
@@ -135,11 +123,8 @@ pub(crate) mod tests {
             memory: Bytes(400 << 20),
             free: Bytes(0),
         };
-        let state = |id| NodeState {
-            id: NodeId(id),
-            free: Pages(50_000),
-            high_watermark: Pages(1000),
-        };
+        let state =
+            |id| NodeState { id: NodeId(id), free: Pages(50_000), high_watermark: Pages(1000) };
         let task = |tid| Task {
             id: task_id(tid),
             process: process(),
@@ -156,10 +141,7 @@ pub(crate) mod tests {
         Snapshot {
             time: Nanos(1_000_000_000),
             page_size: Bytes(4096),
-            topology: Topology {
-                nodes: vec![node(0), node(1)],
-                distances: Vec::new(),
-            },
+            topology: Topology { nodes: vec![node(0), node(1)], distances: Vec::new() },
             nodes: vec![state(0), state(1)],
             tasks: (1..=tasks).map(task).collect(),
             regions: Vec::new(),
@@ -196,11 +178,7 @@ pub(crate) mod tests {
                 cpus: cpus.parse().unwrap(),
                 reason: Reason::Balance,
             };
-            Plan {
-                actions: vec![place("3"), place("0-1")],
-                strength_permille: 0,
-                converged: false,
-            }
+            Plan { actions: vec![place("3"), place("0-1")], strength_permille: 0, converged: false }
         }
     }
 
@@ -208,9 +186,7 @@ pub(crate) mod tests {
     fn what_the_check_refuses_is_not_done_and_says_why() {
         let mut machine = Notebook(Vec::new());
         let mut beats = 0;
-        let turn = Controller::new(Canary)
-            .turn(&mut machine, &mut || beats += 1)
-            .unwrap();
+        let turn = Controller::new(Canary).turn(&mut machine, &mut || beats += 1).unwrap();
         assert_eq!(machine.0.len(), 1);
         assert!(
             matches!(&turn.outcomes[0], Outcome::Skipped(SkipReason::Checked { problem }) if problem.contains("'3'"))

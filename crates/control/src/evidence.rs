@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Bytes, HintingFault, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
+    Bytes, EvidenceGrade, HintingFault, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
     Snapshot, Task, TaskId,
 };
 
@@ -84,17 +84,10 @@ impl Evidence {
     fn count_task(&mut self, task: TaskId, fault: &HintingFault, shared: bool) {
         let nodes = self.tasks.entry(task).or_default();
         let counts = nodes.entry(fault.memory_node).or_default();
-        *(if shared {
-            &mut counts.shared
-        } else {
-            &mut counts.private
-        }) += fault.pages.0;
+        *(if shared { &mut counts.shared } else { &mut counts.private }) += fault.pages.0;
         if nodes.values().map(|c| c.private + c.shared).sum::<u64>() > TASK_WINDOW {
             for counts in nodes.values_mut() {
-                *counts = Counts {
-                    private: counts.private / 2,
-                    shared: counts.shared / 2,
-                };
+                *counts = Counts { private: counts.private / 2, shared: counts.shared / 2 };
             }
         }
     }
@@ -109,16 +102,13 @@ impl Evidence {
     ) {
         let start = address / REGION_BYTES * REGION_BYTES;
         let pages = (REGION_BYTES / page_size.0) as usize;
-        let region = self
-            .regions
-            .entry(RegionId {
-                process: task.process,
-                start,
-            })
-            .or_insert_with(|| RegionEvidence {
-                nodes: vec![None; pages],
-                users: BTreeMap::new(),
-                newest: Nanos(0),
+        let region =
+            self.regions.entry(RegionId { process: task.process, start }).or_insert_with(|| {
+                RegionEvidence {
+                    nodes: vec![None; pages],
+                    users: BTreeMap::new(),
+                    newest: Nanos(0),
+                }
             });
         let first = ((address - start) / page_size.0) as usize;
         let first = if fault.pages.0 > 1 {
@@ -151,29 +141,24 @@ impl Evidence {
     }
 
     /// Puts the evidence into the snapshot, and forgets tasks and processes it does not have.
+    /// A snapshot whose evidence is of another grade keeps its own.
     pub fn fill(&mut self, snapshot: &mut Snapshot) {
+        if snapshot.grade != EvidenceGrade::HintingFaults {
+            return;
+        }
         self.tasks.retain(|task, _| snapshot.task(*task).is_some());
         for task in &mut snapshot.tasks {
             let counts = self.tasks.get(&task.id).into_iter().flatten();
             task.faults = counts
-                .map(|(&node, c)| NodeFaults {
-                    node,
-                    private: c.private,
-                    shared: c.shared,
-                })
+                .map(|(&node, c)| NodeFaults { node, private: c.private, shared: c.shared })
                 .collect();
         }
         for region in self.regions.values_mut() {
-            region
-                .users
-                .retain(|task, faults| *faults > 0 && snapshot.task(*task).is_some());
+            region.users.retain(|task, faults| *faults > 0 && snapshot.task(*task).is_some());
         }
         self.regions.retain(|_, region| !region.users.is_empty());
-        snapshot.regions = self
-            .regions
-            .iter()
-            .map(|(id, region)| region.show(*id, snapshot.time))
-            .collect();
+        snapshot.regions =
+            self.regions.iter().map(|(id, region)| region.show(*id, snapshot.time)).collect();
     }
 }
 
@@ -186,17 +171,11 @@ impl RegionEvidence {
         Region {
             id,
             len: Bytes(REGION_BYTES),
-            pages: pages
-                .into_iter()
-                .map(|(node, count)| (node, Pages(count)))
-                .collect(),
+            pages: pages.into_iter().map(|(node, count)| (node, Pages(count))).collect(),
             users: self
                 .users
                 .iter()
-                .map(|(&task, &faults)| RegionUse {
-                    task,
-                    faults: faults.div_ceil(PAGE_WEIGHT),
-                })
+                .map(|(&task, &faults)| RegionUse { task, faults: faults.div_ceil(PAGE_WEIGHT) })
                 .collect(),
             age: now.since(self.newest),
         }

@@ -26,11 +26,7 @@ impl Pace {
 
     /// How long to wait after a turn that acted or not, converged or not.
     pub fn next(&mut self, acted: bool, converged: bool) -> Nanos {
-        self.wait = if converged && !acted {
-            Nanos((self.wait.0 * 2).min(SLOW.0))
-        } else {
-            QUICK
-        };
+        self.wait = if converged && !acted { Nanos((self.wait.0 * 2).min(SLOW.0)) } else { QUICK };
         self.wait
     }
 }
@@ -49,9 +45,7 @@ mod tests {
     fn it_slows_down_when_converged_and_wakes_up() {
         let mut pace = Pace::new();
         assert_eq!(pace.next(false, false), QUICK);
-        let waits: Vec<u64> = (0..6)
-            .map(|_| pace.next(false, true).0 / 1_000_000)
-            .collect();
+        let waits: Vec<u64> = (0..6).map(|_| pace.next(false, true).0 / 1_000_000).collect();
         assert_eq!(waits, [200, 400, 800, 1600, 2000, 2000]);
         assert_eq!(pace.next(false, false), QUICK);
     }

@@ -25,9 +25,7 @@ pub fn serve(mut charge: impl FnMut()) -> io::Result<()> {
     let path = find_port(Path::new("/sys/class/virtio-ports"), Path::new("/dev"))?;
     let mut from = OpenOptions::new().read(true).write(true).open(path)?;
     let to: Port = Arc::new(Mutex::new(from.try_clone()?));
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?
-        .trim()
-        .to_string();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_string();
     say(&to, &ToHost::Ready { release })?;
     let mut stdin: Option<ChildStdin> = None;
     while let Some((kind, payload)) = read_frame(&mut from)? {
@@ -56,17 +54,11 @@ fn find_port(class: &Path, dev: &Path) -> io::Result<PathBuf> {
             return Ok(dev.join(entry.file_name()));
         }
     }
-    Err(io::Error::new(
-        io::ErrorKind::NotFound,
-        "no virtio port named numaherd: not inside a lab",
-    ))
+    Err(io::Error::new(io::ErrorKind::NotFound, "no virtio port named numaherd: not inside a lab"))
 }
 
 fn say(to: &Port, message: &ToHost) -> io::Result<()> {
-    write_message(
-        &mut *to.lock().unwrap_or_else(PoisonError::into_inner),
-        message,
-    )
+    write_message(&mut *to.lock().unwrap_or_else(PoisonError::into_inner), message)
 }
 
 fn exec(
@@ -76,23 +68,14 @@ fn exec(
     cwd: &str,
 ) -> io::Result<Option<ChildStdin>> {
     let [program, args @ ..] = argv else {
-        say(
-            to,
-            &ToHost::NotStarted {
-                code: 127,
-                problem: "no command".into(),
-            },
-        )?;
+        say(to, &ToHost::NotStarted { code: 127, problem: "no command".into() })?;
         return Ok(None);
     };
     let mut command = Command::new(program);
     command.args(args).env_clear().envs(env);
     // A folder that the guest does not have is no reason not to run.
     command.current_dir(if Path::new(cwd).is_dir() { cwd } else { "/" });
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     match command.spawn() {
         Ok(mut child) => {
             let stdin = child.stdin.take();
@@ -101,18 +84,8 @@ fn exec(
             Ok(stdin)
         }
         Err(error) => {
-            let code = if error.kind() == io::ErrorKind::NotFound {
-                127
-            } else {
-                126
-            };
-            say(
-                to,
-                &ToHost::NotStarted {
-                    code,
-                    problem: format!("{program}: {error}"),
-                },
-            )?;
+            let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
+            say(to, &ToHost::NotStarted { code, problem: format!("{program}: {error}") })?;
             Ok(None)
         }
     }
@@ -121,19 +94,11 @@ fn exec(
 /// Carries the command's output and says how it ended.
 fn follow(to: &Port, mut child: Child) {
     let outputs = [
-        child
-            .stdout
-            .take()
-            .map(|pipe| carry(to, Kind::Stdout, pipe)),
-        child
-            .stderr
-            .take()
-            .map(|pipe| carry(to, Kind::Stderr, pipe)),
+        child.stdout.take().map(|pipe| carry(to, Kind::Stdout, pipe)),
+        child.stderr.take().map(|pipe| carry(to, Kind::Stderr, pipe)),
     ];
     let code = match child.wait() {
-        Ok(status) => status
-            .code()
-            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(_) => 255,
     };
     let step = Duration::from_millis(10);

@@ -74,27 +74,20 @@ impl Capacity {
         for index in 0..cpus {
             probes.push(Probe::start(machine, tools, plugin, dir.path(), index)?);
         }
-        let files = probes
-            .iter_mut()
-            .map(Probe::wait_until_running)
-            .collect::<Result<Vec<_>, _>>()?;
+        let files =
+            probes.iter_mut().map(Probe::wait_until_running).collect::<Result<Vec<_>, _>>()?;
         let count = |file: &CounterFile| file.now().map(|now| now.instructions());
         let failed = || LabError::io("cannot read the plugin's counters");
         let mut rates = 0.0;
         let begin = Instant::now();
-        let before: Vec<u64> = files
-            .iter()
-            .map(count)
-            .collect::<Result<_, _>>()
-            .map_err(failed())?;
+        let before: Vec<u64> =
+            files.iter().map(count).collect::<Result<_, _>>().map_err(failed())?;
         thread::sleep(WINDOW);
         for (file, before) in files.iter().zip(before) {
             let done = count(file).map_err(failed())? - before;
             rates += done as f64 / begin.elapsed().as_secs_f64();
         }
-        Ok(Capacity {
-            instructions_per_second: rates,
-        })
+        Ok(Capacity { instructions_per_second: rates })
     }
 
     /// Real seconds per guest second at which the host carries all CPUs of the machine at full
@@ -131,33 +124,19 @@ impl Probe {
         let disk = dir.join(format!("disk{index}"));
         let log = dir.join(format!("log{index}"));
         let json = serde_json::to_vec(&PluginConfig::free(machine, &stats));
-        std::fs::write(
-            &config,
-            json.map_err(std::io::Error::from).map_err(failed())?,
-        )
-        .map_err(failed())?;
+        std::fs::write(&config, json.map_err(std::io::Error::from).map_err(failed())?)
+            .map_err(failed())?;
         std::fs::write(&disk, boot_disk()).map_err(failed())?;
         let output = std::fs::File::create(&log).map_err(failed())?;
         let child = Command::new(&tools.setpriv)
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&tools.qemu)
-            .args([
-                "-nodefaults",
-                "-no-user-config",
-                "-display",
-                "none",
-                "-m",
-                "64M",
-            ])
+            .args(["-nodefaults", "-no-user-config", "-display", "none", "-m", "64M"])
             .args(["-accel", "tcg,thread=multi", "-machine", "pc"])
             .arg("-drive")
             .arg(format!("file={},format=raw,if=ide", disk.display()))
             .arg("-plugin")
-            .arg(format!(
-                "file={},config={}",
-                plugin.display(),
-                config.display()
-            ))
+            .arg(format!("file={},config={}", plugin.display(), config.display()))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(output)
@@ -181,9 +160,7 @@ impl Probe {
         }
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         let said = log.lines().next_back().unwrap_or("QEMU said nothing");
-        Err(LabError::Agent {
-            problem: format!("this host cannot be measured: {said}"),
-        })
+        Err(LabError::Agent { problem: format!("this host cannot be measured: {said}") })
     }
 }
 
@@ -217,12 +194,7 @@ mod tests {
     #[test]
     fn dilation_follows_from_capacity_and_never_speeds_time_up() {
         let machine = Machine::find("2x4").unwrap();
-        let dilation = |rate| {
-            Capacity {
-                instructions_per_second: rate,
-            }
-            .dilation(&machine)
-        };
+        let dilation = |rate| Capacity { instructions_per_second: rate }.dilation(&machine);
         assert_eq!(dilation(4e8), 3.75);
         assert_eq!(dilation(1e12), 1.0);
     }

@@ -52,25 +52,21 @@ impl Counters {
     /// What was counted since `earlier`. Lag is a state, not a count: its growth is kept.
     #[must_use]
     pub fn since(&self, earlier: &Counters) -> Counters {
-        let cpus = self
-            .cpus
-            .iter()
-            .zip(&earlier.cpus)
-            .map(|(now, then)| CpuCounters {
-                instructions: now.instructions.saturating_sub(then.instructions),
-                accesses: now.accesses.saturating_sub(then.accesses),
-                misses: now.misses.saturating_sub(then.misses),
-                late_ns: now.late_ns.saturating_sub(then.late_ns),
-                slept_ns: now.slept_ns.saturating_sub(then.slept_ns),
-                idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
-                lag_ns: now.lag_ns.saturating_sub(then.lag_ns),
-                misses_by_node: now
-                    .misses_by_node
-                    .iter()
-                    .zip(&then.misses_by_node)
-                    .map(|(a, b)| a.saturating_sub(*b))
-                    .collect(),
-            });
+        let cpus = self.cpus.iter().zip(&earlier.cpus).map(|(now, then)| CpuCounters {
+            instructions: now.instructions.saturating_sub(then.instructions),
+            accesses: now.accesses.saturating_sub(then.accesses),
+            misses: now.misses.saturating_sub(then.misses),
+            late_ns: now.late_ns.saturating_sub(then.late_ns),
+            slept_ns: now.slept_ns.saturating_sub(then.slept_ns),
+            idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
+            lag_ns: now.lag_ns.saturating_sub(then.lag_ns),
+            misses_by_node: now
+                .misses_by_node
+                .iter()
+                .zip(&then.misses_by_node)
+                .map(|(a, b)| a.saturating_sub(*b))
+                .collect(),
+        });
         Counters {
             tag: self.tag,
             guest_ns: self.guest_ns.saturating_sub(earlier.guest_ns),
@@ -82,11 +78,7 @@ impl Counters {
     #[must_use]
     pub fn local_share(&self, node_of_cpu: &[usize]) -> Option<f64> {
         let local = |(cpu, counters): (usize, &CpuCounters)| {
-            node_of_cpu
-                .get(cpu)
-                .and_then(|&n| counters.misses_by_node.get(n))
-                .copied()
-                .unwrap_or(0)
+            node_of_cpu.get(cpu).and_then(|&n| counters.misses_by_node.get(n)).copied().unwrap_or(0)
         };
         let local: u64 = self.cpus.iter().enumerate().map(local).sum();
         let all: u64 = self.cpus.iter().flat_map(|c| &c.misses_by_node).sum();
@@ -98,11 +90,7 @@ impl Counters {
     pub fn late_share(&self) -> f64 {
         let late: u64 = self.cpus.iter().map(|c| c.late_ns + c.lag_ns).sum();
         let whole = self.guest_ns as f64 * self.cpus.len() as f64;
-        if whole > 0.0 {
-            late as f64 / whole
-        } else {
-            0.0
-        }
+        if whole > 0.0 { late as f64 / whole } else { 0.0 }
     }
 
     /// Instructions of all CPUs.
@@ -140,18 +128,10 @@ impl CounterFile {
     /// # Errors
     /// Those of the file, and `InvalidData` where it is not (yet) what we expect.
     pub fn open(path: &Path) -> io::Result<CounterFile> {
-        let mut reader = CounterFile {
-            file: File::open(path)?,
-            cpus: 0,
-            nodes: 0,
-            capacity: 0,
-        };
+        let mut reader = CounterFile { file: File::open(path)?, cpus: 0, nodes: 0, capacity: 0 };
         let head = reader.words(0, 5)?;
         if head[0] != MAGIC || head[1] != VERSION {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "not the plugin's counters",
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not the plugin's counters"));
         }
         (reader.cpus, reader.nodes, reader.capacity) = (head[2], head[3], head[4]);
         Ok(reader)
@@ -194,11 +174,7 @@ impl CounterFile {
         let first = HEADER_WORDS + self.cpus * self.cpu_words();
         let size = 2 + self.cpus * self.cpu_words();
         let words = self.words(first + number % self.capacity * size, size)?;
-        Ok(Counters {
-            tag: words[0],
-            guest_ns: words[1],
-            cpus: self.parse_cpus(&words[2..]),
-        })
+        Ok(Counters { tag: words[0], guest_ns: words[1], cpus: self.parse_cpus(&words[2..]) })
     }
 
     /// The counters now. Guest time is not part of them.
@@ -207,11 +183,7 @@ impl CounterFile {
     /// Those of the file.
     pub fn now(&self) -> io::Result<Counters> {
         let words = self.words(HEADER_WORDS, self.cpus * self.cpu_words())?;
-        Ok(Counters {
-            tag: 0,
-            guest_ns: 0,
-            cpus: self.parse_cpus(&words),
-        })
+        Ok(Counters { tag: 0, guest_ns: 0, cpus: self.parse_cpus(&words) })
     }
 
     fn cpu_words(&self) -> u64 {
@@ -229,10 +201,7 @@ impl CounterFile {
             lag_ns: block[6],
             misses_by_node: block[CPU_FIXED_WORDS as usize..].to_vec(),
         };
-        words
-            .chunks_exact(self.cpu_words() as usize)
-            .map(parse)
-            .collect()
+        words.chunks_exact(self.cpu_words() as usize).map(parse).collect()
     }
 
     fn words(&self, first: u64, count: u64) -> io::Result<Vec<u64>> {
@@ -258,11 +227,8 @@ mod tests {
 
     #[test]
     fn shares_follow_from_the_difference_of_two_snapshots() {
-        let begin = Counters {
-            tag: 1,
-            guest_ns: 1000,
-            cpus: vec![cpu(0, 5, [10, 0]), cpu(0, 0, [0, 0])],
-        };
+        let begin =
+            Counters { tag: 1, guest_ns: 1000, cpus: vec![cpu(0, 5, [10, 0]), cpu(0, 0, [0, 0])] };
         let end = Counters {
             tag: 2,
             guest_ns: 2000,
@@ -291,14 +257,7 @@ mod tests {
         assert_eq!(file.node_map().unwrap(), NodeMap::Found);
         assert_eq!(file.now().unwrap().cpus[0].misses_by_node, [11, 12]);
         let snapshot = file.snapshot(4).unwrap(); // wraps to 0
-        assert_eq!(
-            (
-                snapshot.tag,
-                snapshot.guest_ns,
-                snapshot.cpus[0].instructions
-            ),
-            (9, 99, 1)
-        );
+        assert_eq!((snapshot.tag, snapshot.guest_ns, snapshot.cpus[0].instructions), (9, 99, 1));
         std::fs::write(&path, [0; 256]).unwrap();
         assert!(CounterFile::open(&path).is_err());
     }

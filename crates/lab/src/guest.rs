@@ -127,9 +127,7 @@ impl Guest {
         guest.connect(&listener)?;
         let ready = guest.wait_message(Some(BOOT_PATIENCE), &mut |_, _| {})?;
         let ToHost::Ready { release } = ready else {
-            return Err(LabError::Agent {
-                problem: format!("it said {ready:?} first"),
-            });
+            return Err(LabError::Agent { problem: format!("it said {ready:?} first") });
         };
         guest.release = release;
         if options.plugin.is_some() {
@@ -162,17 +160,9 @@ impl Guest {
         let Exec { argv, env, cwd } = exec.clone();
         self.say(&ToGuest::Exec { argv, env, cwd })?;
         match self.wait_message(None, output)? {
-            ToHost::Exited { code } => Ok(Exit {
-                code,
-                not_started: None,
-            }),
-            ToHost::NotStarted { code, problem } => Ok(Exit {
-                code,
-                not_started: Some(problem),
-            }),
-            other => Err(LabError::Agent {
-                problem: format!("it said {other:?} to a command"),
-            }),
+            ToHost::Exited { code } => Ok(Exit { code, not_started: None }),
+            ToHost::NotStarted { code, problem } => Ok(Exit { code, not_started: Some(problem) }),
+            other => Err(LabError::Agent { problem: format!("it said {other:?} to a command") }),
         }
     }
 
@@ -245,9 +235,8 @@ impl Guest {
                 Ok((Kind::Stdout, bytes)) => output(Output::Stdout, &bytes),
                 Ok((Kind::Stderr, bytes)) => output(Output::Stderr, &bytes),
                 Ok((Kind::Message, bytes)) => {
-                    return serde_json::from_slice(&bytes).map_err(|e| LabError::Agent {
-                        problem: e.to_string(),
-                    });
+                    return serde_json::from_slice(&bytes)
+                        .map_err(|e| LabError::Agent { problem: e.to_string() });
                 }
                 Ok((Kind::Stdin, _)) => {}
                 Err(RecvTimeoutError::Timeout) => {}
@@ -292,17 +281,12 @@ impl Guest {
             .iter()
             .find_map(|sign| console.lines().find(|line| line.contains(sign)))
             .or_else(|| qemu.lines().next_back());
-        let kept = self
-            .log_dir
-            .join(format!("console-{}.log", std::process::id()));
+        let kept = self.log_dir.join(format!("console-{}.log", std::process::id()));
         // A log that cannot be kept must not hide what happened.
         let _ = std::fs::create_dir_all(&self.log_dir);
         let _ = std::fs::write(&kept, format!("{console}\n--- QEMU ---\n{qemu}"));
         let reason = line.map_or(otherwise, |line| line.trim().to_string());
-        LabError::GuestDied {
-            reason,
-            console: kept,
-        }
+        LabError::GuestDied { reason, console: kept }
     }
 
     /// Has the agent teach the plugin where nodes lie, and switches charging on.
@@ -313,9 +297,7 @@ impl Guest {
         let counters = CounterFile::open(&self.dir.path().join("stats")).map_err(failed())?;
         let map = counters.node_map().map_err(failed())?;
         if map != NodeMap::Found || !counters.charging().map_err(failed())? {
-            return Err(self.died(format!(
-                "the plugin could not find the nodes' memory ({map:?})"
-            )));
+            return Err(self.died(format!("the plugin could not find the nodes' memory ({map:?})")));
         }
         self.counters = Some(counters);
         Ok(())
@@ -343,27 +325,15 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
     let machine = &options.machine;
     let failed = || LabError::io("cannot prepare the guest");
     let paths = |name: &str| dir.join(name);
-    let shares: Vec<&Path> = options
-        .shares
-        .iter()
-        .map(|share| share.0.as_path())
-        .collect();
-    let archive = initramfs::build(
-        &tools.busybox,
-        &options.kernel.modules,
-        &shares,
-        &options.agent,
-    )?;
+    let shares: Vec<&Path> = options.shares.iter().map(|share| share.0.as_path()).collect();
+    let archive =
+        initramfs::build(&tools.busybox, &options.kernel.modules, &shares, &options.agent)?;
     std::fs::write(paths("initramfs"), archive).map_err(failed())?;
     if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
-        return Err(LabError::MissingPlugin {
-            path: plugin.clone(),
-        });
+        return Err(LabError::MissingPlugin { path: plugin.clone() });
     }
     let config = PluginConfig::new(machine, options.dilation, &paths("stats"));
-    let config = serde_json::to_vec(&config)
-        .map_err(io::Error::from)
-        .map_err(failed())?;
+    let config = serde_json::to_vec(&config).map_err(io::Error::from).map_err(failed())?;
     std::fs::write(paths("plugin.json"), config).map_err(failed())?;
     let plugin_config = paths("plugin.json");
     let files = Files {
@@ -371,20 +341,14 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         initramfs: &paths("initramfs"),
         console: &paths("console"),
         socket: &paths("agent"),
-        plugin: options
-            .plugin
-            .as_deref()
-            .map(|plugin| (plugin, plugin_config.as_path())),
+        plugin: options.plugin.as_deref().map(|plugin| (plugin, plugin_config.as_path())),
         shares: &shares,
     };
     let log = std::fs::File::create(paths("qemu.log")).map_err(failed())?;
     let mut command = Command::new(&tools.setpriv);
     command.args(["--pdeathsig", "KILL", "--"]).arg(&tools.qemu);
     command.args(arguments(machine, &files));
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
     // A group of its own: Ctrl-C is for us to act on.
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     if options.dilation > 1.0 {

@@ -31,21 +31,14 @@ pub fn build(
     let read = |path: &Path| {
         std::fs::read(path).map_err(LabError::io(format!("cannot read {}", path.display())))
     };
-    let mut archive = Archive {
-        bytes: Vec::new(),
-        inode: 0,
-    };
+    let mut archive = Archive { bytes: Vec::new(), inode: 0 };
     for dir in ["bin", "dev", "proc", "sys", "modules", "host", "rw", "root"] {
         archive.add(dir, 0o040_755, &[])?;
     }
     archive.add("bin/busybox", 0o100_755, &read(busybox)?)?;
     for (order, path) in modules.iter().enumerate() {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        archive.add(
-            &format!("modules/{order:02}-{name}"),
-            0o100_644,
-            &read(path)?,
-        )?;
+        archive.add(&format!("modules/{order:02}-{name}"), 0o100_644, &read(path)?)?;
     }
     archive.add("init", 0o100_755, init_script(shares, agent).as_bytes())?;
     cpio::newc::trailer(archive.bytes).map_err(LabError::io("cannot build the initramfs"))
@@ -82,10 +75,8 @@ fn init_script(shares: &[&Path], agent: &[String]) -> String {
         })
         .collect();
     let agent: Vec<String> = agent.iter().map(|word| quote(word)).collect();
-    let second = format!(
-        "{}; echo o > /proc/sysrq-trigger; while :; do sleep 1; done",
-        agent.join(" ")
-    );
+    let second =
+        format!("{}; echo o > /proc/sysrq-trigger; while :; do sleep 1; done", agent.join(" "));
     format!(
         r#"#!/bin/busybox sh
 b=/bin/busybox
@@ -157,10 +148,7 @@ mod tests {
         }
         assert!(names.contains(&"modules/00-9p.ko".to_string()), "{names:?}");
         let script = init_script(&[&share], &["agent".into(), "x y".into()]);
-        assert!(
-            script.contains("share0 /root'") && script.contains("a b'"),
-            "{script}"
-        );
+        assert!(script.contains("share0 /root'") && script.contains("a b'"), "{script}");
         assert!(script.contains(r"'\''x y'\''"), "{script}");
     }
 }

@@ -11,15 +11,8 @@ use crate::LabError;
 
 /// Modules that bring the host's files into the guest, in the order they are loaded. What is
 /// built into a kernel has no file and is skipped.
-pub const MODULES: &[&str] = &[
-    "virtio_console",
-    "netfs",
-    "fscache",
-    "9pnet",
-    "9pnet_virtio",
-    "9p",
-    "overlay",
-];
+pub const MODULES: &[&str] =
+    &["virtio_console", "netfs", "fscache", "9pnet", "9pnet_virtio", "9p", "overlay"];
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,11 +29,7 @@ pub struct Kernel {
 /// `$NUMAHERD_CACHE`, else `$XDG_CACHE_HOME/numaherd`, else `~/.cache/numaherd`.
 #[must_use]
 pub fn cache_dir() -> PathBuf {
-    let from = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     from("NUMAHERD_CACHE")
         .or_else(|| from("XDG_CACHE_HOME").map(|dir| dir.join("numaherd")))
         .or_else(|| from("HOME").map(|dir| dir.join(".cache/numaherd")))
@@ -56,11 +45,7 @@ impl Kernel {
     pub fn find(name: Option<&str>, cache: &Path) -> Result<Kernel, LabError> {
         if let Some(path) = name.map(Path::new).filter(|path| path.is_file()) {
             let dir = path.parent().unwrap_or(Path::new("."));
-            let name = path
-                .file_name()
-                .unwrap_or_default()
-                .to_string_lossy()
-                .into_owned();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             return Ok(Kernel {
                 name,
                 image: path.into(),
@@ -94,17 +79,12 @@ impl Kernel {
 
 /// `6.1` must not match `6.12.9`.
 fn starts_with_release(release: &str, name: &str) -> bool {
-    release
-        .strip_prefix(name)
-        .is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    release.strip_prefix(name).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// The numbers in a release, so that 6.12 sorts after 6.1 and 6.9.
 fn version_key(release: &str) -> Vec<u64> {
-    release
-        .split(|c: char| !c.is_ascii_digit())
-        .filter_map(|part| part.parse().ok())
-        .collect()
+    release.split(|c: char| !c.is_ascii_digit()).filter_map(|part| part.parse().ok()).collect()
 }
 
 fn modules_in(dir: &Path) -> Vec<PathBuf> {
@@ -131,13 +111,8 @@ mod tests {
         let found = |name| Kernel::find(name, cache.path()).unwrap().name;
         assert_eq!(found(None), "6.12.9+deb12-amd64");
         assert_eq!(found(Some("6.1")), "6.1.0-50-amd64");
-        let error = Kernel::find(Some("5"), cache.path())
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("no kernel '5'") && error.contains("fetch-kernel"),
-            "{error}"
-        );
+        let error = Kernel::find(Some("5"), cache.path()).unwrap_err().to_string();
+        assert!(error.contains("no kernel '5'") && error.contains("fetch-kernel"), "{error}");
         assert_eq!(Kernel::find(None, cache.path()).unwrap().modules.len(), 1);
     }
 }

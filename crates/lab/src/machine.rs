@@ -91,26 +91,16 @@ impl Machine {
         }
         let path = Path::new(name);
         if path.extension().is_some_and(|ending| ending == "toml") {
-            let text = std::fs::read_to_string(path).map_err(|e| LabError::Machine {
-                path: name.into(),
-                problem: e.to_string(),
-            })?;
-            let stem = path
-                .file_stem()
-                .map_or_else(|| name.into(), |s| s.to_string_lossy());
+            let text = std::fs::read_to_string(path)
+                .map_err(|e| LabError::Machine { path: name.into(), problem: e.to_string() })?;
+            let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
             return Machine::parse(&stem, name, &text);
         }
-        Err(LabError::UnknownMachine {
-            name: name.into(),
-            known: names().join(", "),
-        })
+        Err(LabError::UnknownMachine { name: name.into(), known: names().join(", ") })
     }
 
     fn parse(name: &str, path: &str, text: &str) -> Result<Machine, LabError> {
-        let fail = |problem: String| LabError::Machine {
-            path: path.into(),
-            problem,
-        };
+        let fail = |problem: String| LabError::Machine { path: path.into(), problem };
         let mut machine: Machine =
             toml::from_str(text).map_err(|e| fail(e.to_string().trim().replace('\n', " ")))?;
         machine.name = name.to_string();
@@ -131,27 +121,18 @@ impl Machine {
             return Err(format!("distance.slit must be {nodes} rows of {nodes}"));
         }
         if !is_square(latency_ns, nodes) {
-            return Err(format!(
-                "distance.latency_ns must be {nodes} rows of {nodes}"
-            ));
+            return Err(format!("distance.latency_ns must be {nodes} rows of {nodes}"));
         }
         for (i, row) in self.distance.slit.iter().enumerate() {
             let wrong = |(j, &d): (usize, &u32)| {
-                if i == j {
-                    d != 10
-                } else {
-                    !(11..=254).contains(&d)
-                }
+                if i == j { d != 10 } else { !(11..=254).contains(&d) }
             };
             if row.iter().enumerate().any(wrong) {
                 return Err("distance.slit: 10 on the diagonal, 11 to 254 elsewhere".into());
             }
         }
         if self.cpus() == 0 || self.cpus() > MOST_CPUS {
-            return Err(format!(
-                "{} CPUs in all: 1 to {MOST_CPUS} can be emulated",
-                self.cpus()
-            ));
+            return Err(format!("{} CPUs in all: 1 to {MOST_CPUS} can be emulated", self.cpus()));
         }
         if self.memory_mib() < 1024 {
             return Err("less than 1024 MiB in all: the kernel and its files need that".into());
@@ -163,7 +144,7 @@ impl Machine {
         let sets = lines / u64::from(self.cache.ways.max(1));
         if !sets.is_power_of_two() || !self.cache.line_bytes.is_power_of_two() {
             return Err(
-                "cache: bytes / line_bytes / ways and line_bytes must be powers of two".into(),
+                "cache: bytes / line_bytes / ways and line_bytes must be powers of two".into()
             );
         }
         Ok(())

@@ -41,11 +41,7 @@ impl Tools {
 fn on_path(program: &str, package: &str) -> Result<PathBuf, LabError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let system = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
-    let found = first(
-        std::env::split_paths(&path)
-            .chain(system)
-            .map(|dir| dir.join(program)),
-    );
+    let found = first(std::env::split_paths(&path).chain(system).map(|dir| dir.join(program)));
     found.ok_or_else(|| missing(program, package))
 }
 
@@ -54,8 +50,5 @@ fn first(paths: impl IntoIterator<Item = PathBuf>) -> Option<PathBuf> {
 }
 
 fn missing(what: &str, package: &str) -> LabError {
-    LabError::MissingTool {
-        what: what.into(),
-        package: package.into(),
-    }
+    LabError::MissingTool { what: what.into(), package: package.into() }
 }

@@ -102,9 +102,7 @@ pub fn read_frame(from: &mut impl Read) -> io::Result<Option<(Kind, Vec<u8>)>> {
         other => other?,
     }
     let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]);
-    let kind = KINDS
-        .get(usize::from(head[0]))
-        .filter(|_| length <= LONGEST_PAYLOAD);
+    let kind = KINDS.get(usize::from(head[0])).filter(|_| length <= LONGEST_PAYLOAD);
     let kind = *kind.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "not a frame"))?;
     let mut payload = vec![0; length as usize];
     from.read_exact(&mut payload)?;
@@ -121,16 +119,10 @@ mod tests {
         write_frame(&mut pipe, Kind::Stdout, b"out").unwrap();
         write_message(&mut pipe, &ToHost::Exited { code: 3 }).unwrap();
         let mut from = pipe.as_slice();
-        assert_eq!(
-            read_frame(&mut from).unwrap(),
-            Some((Kind::Stdout, b"out".to_vec()))
-        );
+        assert_eq!(read_frame(&mut from).unwrap(), Some((Kind::Stdout, b"out".to_vec())));
         let (kind, payload) = read_frame(&mut from).unwrap().unwrap();
         assert_eq!(kind, Kind::Message);
-        assert_eq!(
-            serde_json::from_slice::<ToHost>(&payload).unwrap(),
-            ToHost::Exited { code: 3 }
-        );
+        assert_eq!(serde_json::from_slice::<ToHost>(&payload).unwrap(), ToHost::Exited { code: 3 });
         assert_eq!(read_frame(&mut from).unwrap(), None);
     }
 

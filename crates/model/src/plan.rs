@@ -114,31 +114,14 @@ pub enum Action {
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Action::PlaceTask {
-                task,
-                node,
-                cpus,
-                reason,
-            } => {
-                write!(
-                    f,
-                    "place task {task} on node {node} (cpus {cpus}): {reason}"
-                )
+            Action::PlaceTask { task, node, cpus, reason } => {
+                write!(f, "place task {task} on node {node} (cpus {cpus}): {reason}")
             }
             Action::ReleaseTask { task, cpus, reason } => {
                 write!(f, "release task {task} to cpus {cpus}: {reason}")
             }
-            Action::MovePages {
-                region,
-                len,
-                to,
-                pages,
-                reason,
-            } => {
-                write!(
-                    f,
-                    "move {pages} pages of {region} (+{len} bytes) to node {to}: {reason}"
-                )
+            Action::MovePages { region, len, to, pages, reason } => {
+                write!(f, "move {pages} pages of {region} (+{len} bytes) to node {to}: {reason}")
             }
         }
     }

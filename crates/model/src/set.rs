@@ -72,10 +72,7 @@ pub type CpuSet = IdSet<CpuId>;
 
 impl<T> Default for IdSet<T> {
     fn default() -> Self {
-        IdSet {
-            words: Vec::new(),
-            kind: PhantomData,
-        }
+        IdSet { words: Vec::new(), kind: PhantomData }
     }
 }
 
@@ -89,10 +86,7 @@ impl<T: Member> IdSet<T> {
     /// Builds a set from the kernel's bit words, lowest first.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
-        let mut set = IdSet {
-            words: words.to_vec(),
-            kind: PhantomData,
-        };
+        let mut set = IdSet { words: words.to_vec(), kind: PhantomData };
         set.trim();
         set
     }
@@ -158,12 +152,7 @@ impl<T: Member> IdSet<T> {
     /// Members of both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let words: Vec<u64> = self
-            .words
-            .iter()
-            .zip(&other.words)
-            .map(|(a, b)| a & b)
-            .collect();
+        let words: Vec<u64> = self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect();
         Self::from_words(&words)
     }
 
@@ -240,10 +229,7 @@ impl<T: Member> FromStr for IdSet<T> {
         if text.is_empty() {
             return Ok(set);
         }
-        let fail = |problem: String| SetError {
-            text: text.to_string(),
-            problem,
-        };
+        let fail = |problem: String| SetError { text: text.to_string(), problem };
         let number = |part: &str| match part.trim().parse::<u32>() {
             Ok(n) if n <= HIGHEST_ID => Ok(n),
             Ok(n) => Err(fail(format!("{n} is above {HIGHEST_ID}"))),
@@ -271,9 +257,7 @@ impl<T: Member> Serialize for IdSet<T> {
 
 impl<'de, T: Member> Deserialize<'de> for IdSet<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?
-            .parse()
-            .map_err(serde::de::Error::custom)
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 

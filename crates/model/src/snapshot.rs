@@ -114,10 +114,7 @@ impl Region {
     /// Pages known on `node`.
     #[must_use]
     pub fn pages_on(&self, node: NodeId) -> Pages {
-        self.pages
-            .iter()
-            .find(|(n, _)| *n == node)
-            .map_or(Pages(0), |(_, p)| *p)
+        self.pages.iter().find(|(n, _)| *n == node).map_or(Pages(0), |(_, p)| *p)
     }
 }
 
@@ -155,9 +152,7 @@ impl Default for Costs {
     /// Guessed, until pages have been moved: 4 KiB at 1 GB/s and as much again for page tables
     /// and interrupts.
     fn default() -> Self {
-        Costs {
-            page_move: Nanos(8_000),
-        }
+        Costs { page_move: Nanos(8_000) }
     }
 }
 
@@ -165,19 +160,13 @@ impl Snapshot {
     /// The task with this id.
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<&Task> {
-        self.tasks
-            .binary_search_by_key(&id, |task| task.id)
-            .ok()
-            .map(|i| &self.tasks[i])
+        self.tasks.binary_search_by_key(&id, |task| task.id).ok().map(|i| &self.tasks[i])
     }
 
     /// The region with this id.
     #[must_use]
     pub fn region(&self, id: RegionId) -> Option<&Region> {
-        self.regions
-            .binary_search_by_key(&id, |region| region.id)
-            .ok()
-            .map(|i| &self.regions[i])
+        self.regions.binary_search_by_key(&id, |region| region.id).ok().map(|i| &self.regions[i])
     }
 
     /// The state of this node.

@@ -42,10 +42,7 @@ impl Topology {
     /// The node this CPU belongs to.
     #[must_use]
     pub fn node_of_cpu(&self, cpu: CpuId) -> Option<NodeId> {
-        self.nodes
-            .iter()
-            .find(|node| node.cpus.contains(cpu))
-            .map(|node| node.id)
+        self.nodes.iter().find(|node| node.cpus.contains(cpu)).map(|node| node.id)
     }
 
     /// SLIT distance from `a` to `b`. Where the firmware gives none, 10 for the same node and
@@ -53,20 +50,14 @@ impl Topology {
     #[must_use]
     pub fn distance(&self, a: NodeId, b: NodeId) -> u32 {
         let row = |id| self.nodes.iter().position(|node| node.id == id);
-        let known = row(a)
-            .zip(row(b))
-            .and_then(|(a, b)| self.distances.get(a)?.get(b))
-            .copied();
+        let known = row(a).zip(row(b)).and_then(|(a, b)| self.distances.get(a)?.get(b)).copied();
         known.unwrap_or(if a == b { 10 } else { 20 })
     }
 
     /// All online CPUs.
     #[must_use]
     pub fn cpus(&self) -> CpuSet {
-        self.nodes
-            .iter()
-            .flat_map(|node| node.cpus.iter())
-            .collect()
+        self.nodes.iter().flat_map(|node| node.cpus.iter()).collect()
     }
 
     /// Nodes that have memory, ascending by id.

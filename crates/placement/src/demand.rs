@@ -89,23 +89,13 @@ impl Demand {
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
-        let mut tasks: Vec<DemandTask> = snapshot
-            .tasks
-            .iter()
-            .map(|task| demand_task(task, snapshot))
-            .collect();
+        let mut tasks: Vec<DemandTask> =
+            snapshot.tasks.iter().map(|task| demand_task(task, snapshot)).collect();
         let bundles = bundles(snapshot, &mut tasks);
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
-            excess: nodes
-                .iter()
-                .map(|a| nodes.iter().map(|b| excess_of(a, b)).collect())
-                .collect(),
-            has_memory: topology
-                .nodes
-                .iter()
-                .map(|node| node.memory.0 > 0)
-                .collect(),
+            excess: nodes.iter().map(|a| nodes.iter().map(|b| excess_of(a, b)).collect()).collect(),
+            has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             capacity: capacity(snapshot, claims),
             nodes,
             tasks,
@@ -116,11 +106,8 @@ impl Demand {
     /// What a bundle costs with its memory on `memory` and its users where `at` says.
     #[must_use]
     pub fn cost_with(&self, bundle: &Bundle, memory: usize, at: &[usize]) -> u64 {
-        let distance: u64 = bundle
-            .users
-            .iter()
-            .map(|&(task, weight)| weight * self.excess[at[task]][memory])
-            .sum();
+        let distance: u64 =
+            bundle.users.iter().map(|&(task, weight)| weight * self.excess[at[task]][memory]).sum();
         let elsewhere: u64 = bundle.pages.iter().sum::<u64>() - bundle.pages[memory];
         distance + elsewhere * bundle.page_cost
     }
@@ -138,10 +125,7 @@ impl Demand {
     /// What all bundles cost.
     #[must_use]
     pub fn total_cost(&self, at: &[usize]) -> u64 {
-        self.bundles
-            .iter()
-            .map(|bundle| self.best_memory(bundle, at).1)
-            .sum()
+        self.bundles.iter().map(|bundle| self.best_memory(bundle, at).1).sum()
     }
 
     /// Per mille of all weight that is local, with memory where it lies now.
@@ -152,9 +136,7 @@ impl Demand {
             let pages: u64 = bundle.pages.iter().sum();
             for &(task, weight) in &bundle.users {
                 all += weight;
-                local += (weight * bundle.pages[at[task]])
-                    .checked_div(pages)
-                    .unwrap_or(0);
+                local += (weight * bundle.pages[at[task]]).checked_div(pages).unwrap_or(0);
             }
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
@@ -166,37 +148,20 @@ impl Demand {
 fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
     let all = snapshot.topology.cpus().len().max(1);
     let of = |cpus: usize| {
-        if claims <= all {
-            cpus
-        } else {
-            (claims * cpus).div_ceil(all)
-        }
+        if claims <= all { cpus } else { (claims * cpus).div_ceil(all) }
     };
-    snapshot
-        .topology
-        .nodes
-        .iter()
-        .map(|node| of(node.cpus.len()))
-        .collect()
+    snapshot.topology.nodes.iter().map(|node| of(node.cpus.len())).collect()
 }
 
 fn demand_task(task: &Task, snapshot: &Snapshot) -> DemandTask {
     let nodes = &snapshot.topology.nodes;
-    let here = task
-        .home
-        .or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
+    let here = task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
     DemandTask {
         id: task.id,
         claims_cpu: task.busy_permille >= CLAIMS_A_CPU,
         evidence: task.faults.iter().map(|f| f.private + f.shared).sum(),
-        cpus: nodes
-            .iter()
-            .map(|node| node.cpus.intersection(&task.cpus_owner))
-            .collect(),
-        now: nodes
-            .iter()
-            .position(|node| Some(node.id) == here)
-            .unwrap_or(0),
+        cpus: nodes.iter().map(|node| node.cpus.intersection(&task.cpus_owner)).collect(),
+        now: nodes.iter().position(|node| Some(node.id) == here).unwrap_or(0),
         placed: task.home.is_some(),
         bundles: Vec::new(),
     }
@@ -204,12 +169,7 @@ fn demand_task(task: &Task, snapshot: &Snapshot) -> DemandTask {
 
 /// Takes regions together and gives each task its weights. Fills `tasks[..].bundles`.
 fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
-    let index_of = |id: TaskId| {
-        snapshot
-            .tasks
-            .binary_search_by_key(&id, |task| task.id)
-            .ok()
-    };
+    let index_of = |id: TaskId| snapshot.tasks.binary_search_by_key(&id, |task| task.id).ok();
     let mut all_faults = vec![0u64; tasks.len()];
     // Users (by index) -> the bundle's regions and each user's faults.
     let mut groups: BTreeMap<Vec<usize>, (Vec<usize>, Vec<u64>)> = BTreeMap::new();
@@ -226,9 +186,7 @@ fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
             continue;
         }
         let key: Vec<usize> = users.iter().map(|(task, _)| *task).collect();
-        let group = groups
-            .entry(key)
-            .or_insert_with(|| (Vec::new(), vec![0; users.len()]));
+        let group = groups.entry(key).or_insert_with(|| (Vec::new(), vec![0; users.len()]));
         group.0.push(r);
         for (sum, (task, faults)) in group.1.iter_mut().zip(&users) {
             *sum += faults;
@@ -242,17 +200,9 @@ fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
             let busy = u64::from(snapshot.tasks[task].busy_permille.min(1000));
             SHARE * busy / 1000 * faults / all_faults[task].max(1)
         };
-        let pages_on = |node: NodeId| {
-            regions
-                .iter()
-                .map(|&r| snapshot.regions[r].pages_on(node).0)
-                .sum()
-        };
-        let age = users
-            .iter()
-            .map(|&task| snapshot.tasks[task].age)
-            .max()
-            .unwrap_or_default();
+        let pages_on =
+            |node: NodeId| regions.iter().map(|&r| snapshot.regions[r].pages_on(node).0).sum();
+        let age = users.iter().map(|&task| snapshot.tasks[task].age).max().unwrap_or_default();
         let horizon = age.clamp(HORIZON.0, HORIZON.1);
         for &task in &users {
             tasks[task].bundles.push(bundles.len());
@@ -261,11 +211,7 @@ fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
             // A second lost per second is a whole task at distance 10 / LOSS_AT_TEN.
             page_cost: snapshot.costs.page_move.0 * (10 * SHARE * SHARE / LOSS_AT_TEN) / horizon.0,
             pages: nodes.iter().map(|node| pages_on(node.id)).collect(),
-            users: users
-                .iter()
-                .zip(faults)
-                .map(|(task, f)| (*task, weight(task, f)))
-                .collect(),
+            users: users.iter().zip(faults).map(|(task, f)| (*task, weight(task, f))).collect(),
             regions,
         });
     }

@@ -42,25 +42,17 @@ impl Herd {
     /// The whole of it.
     #[must_use]
     pub fn new() -> Herd {
-        Herd {
-            moves_pages: true,
-            placed_at: BTreeMap::new(),
-        }
+        Herd { moves_pages: true, placed_at: BTreeMap::new() }
     }
 
     /// Places tasks and leaves pages to the kernel: for measuring what each part is worth.
     #[must_use]
     pub fn tasks_only() -> Herd {
-        Herd {
-            moves_pages: false,
-            ..Herd::new()
-        }
+        Herd { moves_pages: false, ..Herd::new() }
     }
 
     fn settled(&self, task: TaskId, now: Nanos) -> bool {
-        self.placed_at
-            .get(&task)
-            .is_none_or(|&at| now.since(at) >= SETTLE)
+        self.placed_at.get(&task).is_none_or(|&at| now.since(at) >= SETTLE)
     }
 }
 
@@ -72,17 +64,12 @@ impl Default for Herd {
 
 impl Placement for Herd {
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
-        self.placed_at
-            .retain(|task, _| snapshot.task(*task).is_some());
+        self.placed_at.retain(|task, _| snapshot.task(*task).is_some());
         let demand = Demand::new(snapshot);
         let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
         let strength_permille = demand.strength_permille(&today);
         if !enough_is_known(&demand) {
-            return Plan {
-                actions: Vec::new(),
-                strength_permille,
-                converged: false,
-            };
+            return Plan { actions: Vec::new(), strength_permille, converged: false };
         }
         let mut at = search::improve(&demand, MIN_GAIN);
         let unsettled =
@@ -95,24 +82,14 @@ impl Placement for Herd {
         for (i, task) in demand.tasks.iter().enumerate() {
             let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
             let cpus = &task.cpus[at[i]];
-            let whole = demand.tasks[i]
-                .cpus
-                .iter()
-                .filter(|cpus| !cpus.is_empty())
-                .count()
-                > 1;
+            let whole = demand.tasks[i].cpus.iter().filter(|cpus| !cpus.is_empty()).count() > 1;
             if !known || cpus.is_empty() || !whole || (task.placed && at[i] == today[i]) {
                 continue;
             }
             self.placed_at.insert(task.id, snapshot.time);
             let node = demand.nodes[at[i]];
             let reason = reason(&demand, &at, i, at[i] == today[i]);
-            actions.push(Action::PlaceTask {
-                task: task.id,
-                node,
-                cpus: cpus.clone(),
-                reason,
-            });
+            actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });
         }
         let follow = pages::follow(snapshot, &demand, &at);
         let waiting = !actions.is_empty() || !follow.is_empty();
@@ -122,11 +99,7 @@ impl Placement for Herd {
         let converged = (!waiting || !self.moves_pages && actions.is_empty())
             && all_known_are_placed(&demand)
             && strength_permille >= CONVERGED_PERMILLE;
-        Plan {
-            actions,
-            strength_permille,
-            converged,
-        }
+        Plan { actions, strength_permille, converged }
     }
 
     fn may_leave(&self, task: TaskId) -> bool {
@@ -136,19 +109,13 @@ impl Placement for Herd {
 
 fn enough_is_known(demand: &Demand) -> bool {
     let busy = demand.tasks.iter().filter(|task| task.claims_cpu);
-    let known = busy
-        .clone()
-        .filter(|task| task.evidence >= MIN_FAULTS)
-        .count();
+    let known = busy.clone().filter(|task| task.evidence >= MIN_FAULTS).count();
     known > 0 && known * 1000 >= busy.count() * ENOUGH_KNOWN_PERMILLE
 }
 
 fn all_known_are_placed(demand: &Demand) -> bool {
     let fixed = |cpus: &[numaherd_model::CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
-    demand
-        .tasks
-        .iter()
-        .all(|task| task.placed || !task.claims_cpu || fixed(&task.cpus))
+    demand.tasks.iter().all(|task| task.placed || !task.claims_cpu || fixed(&task.cpus))
 }
 
 /// Why task `i` belongs where `at` says: memory it uses alone, memory it shares with tasks
@@ -157,33 +124,20 @@ fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
     let (mut local, mut with_others, mut all) = (0, 0, 0);
     for &b in &demand.tasks[i].bundles {
         let bundle = &demand.bundles[b];
-        let weight = bundle
-            .users
-            .iter()
-            .find(|(task, _)| *task == i)
-            .map_or(0, |(_, weight)| *weight);
+        let weight =
+            bundle.users.iter().find(|(task, _)| *task == i).map_or(0, |(_, weight)| *weight);
         all += weight;
         if demand.best_memory(bundle, at).0 == at[i] {
             local += weight;
             let mate = |(task, _): &(usize, u64)| *task != i && at[*task] == at[i];
-            with_others += if bundle.users.iter().any(mate) {
-                weight
-            } else {
-                0
-            };
+            with_others += if bundle.users.iter().any(mate) { weight } else { 0 };
         }
     }
     let permille = |part: u64| (part * 1000).checked_div(all).unwrap_or(0) as u32;
     match (stays, with_others * 2 > all, local > 0) {
-        (true, ..) => Reason::Hold {
-            permille: permille(local),
-        },
-        (_, true, _) => Reason::BuddiesThere {
-            permille: permille(with_others),
-        },
-        (_, _, true) => Reason::MemoryThere {
-            permille: permille(local),
-        },
+        (true, ..) => Reason::Hold { permille: permille(local) },
+        (_, true, _) => Reason::BuddiesThere { permille: permille(with_others) },
+        (_, _, true) => Reason::MemoryThere { permille: permille(local) },
         _ => Reason::Balance,
     }
 }
@@ -192,9 +146,7 @@ fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
 #[must_use]
 pub fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {
     plan.actions.iter().find_map(|action| match action {
-        Action::PlaceTask {
-            task: who, node, ..
-        } if *who == task => Some(*node),
+        Action::PlaceTask { task: who, node, .. } if *who == task => Some(*node),
         _ => None,
     })
 }
@@ -218,11 +170,7 @@ mod tests {
         let plan = Herd::new().decide(&numa02().snapshot());
         assert_eq!(destination(&plan, task_id(1)), Some(NodeId(0)));
         assert_eq!(destination(&plan, task_id(8)), Some(NodeId(1)));
-        let moves = plan
-            .actions
-            .iter()
-            .filter(|a| matches!(a, Action::MovePages { .. }))
-            .count();
+        let moves = plan.actions.iter().filter(|a| matches!(a, Action::MovePages { .. })).count();
         assert_eq!(moves, 4);
         assert!(!plan.converged);
         assert_eq!(plan.strength_permille, 500);
@@ -245,18 +193,9 @@ mod tests {
         let mut herd = Herd::new();
         let plan = herd.decide(&scene.snapshot());
         let held = |action: &Action| {
-            matches!(
-                action,
-                Action::PlaceTask {
-                    reason: Reason::Hold { permille: 1000 },
-                    ..
-                }
-            )
+            matches!(action, Action::PlaceTask { reason: Reason::Hold { permille: 1000 }, .. })
         };
-        assert!(
-            plan.actions.len() == 8 && plan.actions.iter().all(held),
-            "{plan:?}"
-        );
+        assert!(plan.actions.len() == 8 && plan.actions.iter().all(held), "{plan:?}");
         for tid in 1..=8 {
             scene.at_home(tid, u32::from(tid > 4));
         }
@@ -285,10 +224,7 @@ mod tests {
         regions[7].users[0].task = task_id(1);
         scene.edit().time = Nanos(21_000_000_000);
         let places = |plan: &Plan| {
-            plan.actions
-                .iter()
-                .filter(|a| matches!(a, Action::PlaceTask { .. }))
-                .count()
+            plan.actions.iter().filter(|a| matches!(a, Action::PlaceTask { .. })).count()
         };
         assert_eq!(places(&herd.decide(&scene.snapshot())), 0);
         scene.edit().time = Nanos(23_000_000_000);
@@ -298,10 +234,6 @@ mod tests {
     #[test]
     fn tasks_only_leaves_pages_alone() {
         let plan = Herd::tasks_only().decide(&numa02().snapshot());
-        assert!(
-            plan.actions
-                .iter()
-                .all(|action| matches!(action, Action::PlaceTask { .. }))
-        );
+        assert!(plan.actions.iter().all(|action| matches!(action, Action::PlaceTask { .. })));
     }
 }

@@ -33,11 +33,8 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, at: &[usize]) -> Vec<Action>
         let all: u64 = bundle.users.iter().map(|(_, weight)| weight).sum();
         let (to, _) = demand.best_memory(bundle, at);
         let there = bundle.users.iter().filter(|(task, _)| at[*task] == to);
-        let permille = there
-            .map(|(_, weight)| weight * 1000)
-            .sum::<u64>()
-            .checked_div(all)
-            .unwrap_or(0);
+        let permille =
+            there.map(|(_, weight)| weight * 1000).sum::<u64>().checked_div(all).unwrap_or(0);
         if permille < MIN_USE_PERMILLE {
             continue;
         }
@@ -57,13 +54,7 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, at: &[usize]) -> Vec<Action>
         left = Pages(left.0 - pages.0);
         let region = &snapshot.regions[r];
         let reason = Reason::UsersThere { permille };
-        actions.push(Action::MovePages {
-            region: region.id,
-            len: region.len,
-            to,
-            pages,
-            reason,
-        });
+        actions.push(Action::MovePages { region: region.id, len: region.len, to, pages, reason });
     }
     actions
 }
@@ -124,10 +115,7 @@ mod tests {
         }
         let moves = planned(&scene, &[1]);
         assert!(moves.windows(2).all(|pair| pair[0].0 >= pair[1].0));
-        assert!(
-            moves.iter().map(|m| m.0).sum::<u64>() <= 4096 && moves.len() >= 8,
-            "{moves:?}"
-        );
+        assert!(moves.iter().map(|m| m.0).sum::<u64>() <= 4096 && moves.len() >= 8, "{moves:?}");
     }
 
     #[test]

@@ -238,11 +238,8 @@ mod tests {
         for (r, &(user, faults)) in load.uses.iter().enumerate() {
             let user = (user % load.cpus.len()) as u32 + 1;
             let mate = (r % load.cpus.len()) as u32 + 1;
-            let users = if mate == user {
-                vec![(user, faults)]
-            } else {
-                vec![(user, faults), (mate, 50)]
-            };
+            let users =
+                if mate == user { vec![(user, faults)] } else { vec![(user, faults), (mate, 50)] };
             let mut users = users;
             users.sort_unstable();
             scene.region(r as u64, &users, &[(load.pages[r], 512)]);

@@ -11,10 +11,7 @@ pub struct Scene {
 }
 
 pub fn task_id(tid: u32) -> TaskId {
-    TaskId {
-        tid,
-        start: u64::from(tid),
-    }
+    TaskId { tid, start: u64::from(tid) }
 }
 
 const PROCESS: ProcessId = ProcessId { tgid: 1, start: 1 };
@@ -28,11 +25,8 @@ impl Scene {
             memory: Bytes(2 << 30),
             free: Bytes(1 << 30),
         };
-        let state = |id| NodeState {
-            id: NodeId(id),
-            free: Pages(1 << 18),
-            high_watermark: Pages(4096),
-        };
+        let state =
+            |id| NodeState { id: NodeId(id), free: Pages(1 << 18), high_watermark: Pages(4096) };
         Scene {
             snapshot: Snapshot {
                 time: Nanos(20_000_000_000),
@@ -73,33 +67,17 @@ impl Scene {
     pub fn region(&mut self, index: u64, users: &[(u32, u64)], pages: &[(u32, u64)]) {
         let users = users.iter().filter(|(_, faults)| *faults > 0);
         self.snapshot.regions.push(Region {
-            id: RegionId {
-                process: PROCESS,
-                start: (1 << 30) + (index << 21),
-            },
+            id: RegionId { process: PROCESS, start: (1 << 30) + (index << 21) },
             len: Bytes(2 << 20),
-            pages: pages
-                .iter()
-                .map(|&(node, pages)| (NodeId(node), Pages(pages)))
-                .collect(),
-            users: users
-                .map(|&(tid, faults)| RegionUse {
-                    task: task_id(tid),
-                    faults,
-                })
-                .collect(),
+            pages: pages.iter().map(|&(node, pages)| (NodeId(node), Pages(pages))).collect(),
+            users: users.map(|&(tid, faults)| RegionUse { task: task_id(tid), faults }).collect(),
             age: Nanos(0),
         });
     }
 
     /// As if we had placed the task.
     pub fn at_home(&mut self, tid: u32, node: u32) {
-        for task in self
-            .snapshot
-            .tasks
-            .iter_mut()
-            .filter(|task| task.id.tid == tid)
-        {
+        for task in self.snapshot.tasks.iter_mut().filter(|task| task.id.tid == tid) {
             task.home = Some(NodeId(node));
             task.cpus_allowed = self.snapshot.topology.nodes[node as usize].cpus.clone();
         }
@@ -110,18 +88,10 @@ impl Scene {
         let mut snapshot = self.snapshot.clone();
         for task in &mut snapshot.tasks {
             for region in &snapshot.regions {
-                let faults = region
-                    .users
-                    .iter()
-                    .filter(|user| user.task == task.id)
-                    .map(|u| u.faults)
-                    .sum();
+                let faults =
+                    region.users.iter().filter(|user| user.task == task.id).map(|u| u.faults).sum();
                 let node = region.pages.first().map_or(NodeId(0), |(node, _)| *node);
-                task.faults.push(NodeFaults {
-                    node,
-                    private: faults,
-                    shared: 0,
-                });
+                task.faults.push(NodeFaults { node, private: faults, shared: 0 });
             }
         }
         snapshot

@@ -30,9 +30,7 @@ pub struct ChartError {
 /// The drawing library's.
 pub fn svg(comparison: &Comparison) -> Result<String, ChartError> {
     let mut picture = String::new();
-    draw(comparison, &mut picture).map_err(|e| ChartError {
-        problem: e.to_string(),
-    })?;
+    draw(comparison, &mut picture).map_err(|e| ChartError { problem: e.to_string() })?;
     Ok(picture)
 }
 
@@ -42,32 +40,19 @@ fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std
     let area = SVGBackend::with_string(picture, (WIDTH, height)).into_drawing_area();
     area.fill(&WHITE)?;
     let font = |size: f64| ("sans-serif", size).into_font().color(&TEXT);
-    let slowest = comparison
-        .placements
-        .iter()
-        .map(|p| p.seconds.max)
-        .fold(0.0, f64::max);
+    let slowest = comparison.placements.iter().map(|p| p.seconds.max).fold(0.0, f64::max);
     let scale = f64::from(WIDTH as i32 - LEFT - RIGHT) / slowest.max(f64::MIN_POSITIVE);
     let x = |seconds: f64| LEFT + (seconds * scale).round() as i32;
-    let title = format!(
-        "{} on {}: seconds, less is better",
-        comparison.workload, comparison.machine
-    );
+    let title =
+        format!("{} on {}: seconds, less is better", comparison.workload, comparison.machine);
     area.draw_text(&title, &font(17.0), (12, 14))?;
     let bottom = (HEAD + rows * ROW_HEIGHT) as i32;
     let step = tick(slowest);
     for i in 0..=(slowest / step) as i32 {
         let at = x(f64::from(i) * step);
-        area.draw(&PathElement::new(
-            [(at, HEAD as i32 - 6), (at, bottom)],
-            GRID,
-        ))?;
+        area.draw(&PathElement::new([(at, HEAD as i32 - 6), (at, bottom)], GRID))?;
         let label = format!("{}", f64::from(i) * step);
-        area.draw_text(
-            &label,
-            &font(12.0),
-            (at - 4 * label.len() as i32, bottom + 6),
-        )?;
+        area.draw_text(&label, &font(12.0), (at - 4 * label.len() as i32, bottom + 6))?;
     }
     for (row, placement) in (0..).zip(&comparison.placements) {
         let top = HEAD as i32 + row * ROW_HEIGHT as i32;
@@ -75,28 +60,17 @@ fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std
         let bar = [(LEFT, first), (x(placement.seconds.median), last)];
         area.draw(&Rectangle::new(bar, colour(&placement.name).filled()))?;
         let middle = i32::midpoint(first, last);
-        let spread = [
-            (x(placement.seconds.min), middle),
-            (x(placement.seconds.max), middle),
-        ];
+        let spread = [(x(placement.seconds.min), middle), (x(placement.seconds.max), middle)];
         area.draw(&PathElement::new(spread, TEXT.stroke_width(2)))?;
         area.draw_text(&placement.name, &font(14.0), (12, middle - 8))?;
-        let ratio = placement
-            .ratio_to_bind
-            .map_or_else(String::new, |r| format!("  ({r:.2} x bind)"));
+        let ratio =
+            placement.ratio_to_bind.map_or_else(String::new, |r| format!("  ({r:.2} x bind)"));
         let label = format!("{:.1}{ratio}", placement.seconds.median);
-        area.draw_text(
-            &label,
-            &font(13.0),
-            (x(placement.seconds.max) + 8, middle - 7),
-        )?;
+        area.draw_text(&label, &font(13.0), (x(placement.seconds.max) + 8, middle - 7))?;
     }
     if let Some(bind) = comparison.placements.iter().find(|p| p.name == "bind") {
         let at = x(bind.seconds.median);
-        area.draw(&PathElement::new(
-            [(at, HEAD as i32 - 6), (at, bottom)],
-            TEXT.stroke_width(1),
-        ))?;
+        area.draw(&PathElement::new([(at, HEAD as i32 - 6), (at, bottom)], TEXT.stroke_width(1)))?;
     }
     let foot = format!(
         "kernel {}, medians of {} runs, thin lines from the least to the greatest; the vertical line is bind",
@@ -134,14 +108,10 @@ fn colour(placement: &str) -> RGBColor {
 /// The drawing library's.
 pub fn page(comparison: &Comparison) -> Result<String, ChartError> {
     let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
-    let json = serde_json::to_string_pretty(comparison).map_err(|e| ChartError {
-        problem: e.to_string(),
-    })?;
+    let json = serde_json::to_string_pretty(comparison)
+        .map_err(|e| ChartError { problem: e.to_string() })?;
     let picture = svg(comparison)?;
-    let title = escape(&format!(
-        "{} on {}",
-        comparison.workload, comparison.machine
-    ));
+    let title = escape(&format!("{} on {}", comparison.workload, comparison.machine));
     Ok(format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <style>body{{font:15px/1.5 sans-serif;max-width:50em;margin:2em auto;color:#333}}\

@@ -97,15 +97,9 @@ impl Comparison {
     #[must_use]
     pub fn placements(names: &[String], cells: &[Cell]) -> Vec<PlacementResult> {
         let of = |name: &String| -> Vec<&Cell> {
-            cells
-                .iter()
-                .filter(|cell| cell.placement == *name)
-                .collect()
+            cells.iter().filter(|cell| cell.placement == *name).collect()
         };
-        let bind = names
-            .iter()
-            .find(|name| *name == "bind")
-            .and_then(|name| seconds(&of(name)));
+        let bind = names.iter().find(|name| *name == "bind").and_then(|name| seconds(&of(name)));
         let sum_up = |name: &String| {
             let cells = of(name);
             let seconds = seconds(&cells)?;
@@ -117,10 +111,7 @@ impl Comparison {
             let pages = |of: &dyn Fn(&Cell) -> u64| {
                 median(&|cell: &Cell| Some(of(cell) as f64)).map_or(0, |pages| pages.round() as u64)
             };
-            let late = cells
-                .iter()
-                .filter_map(|cell| cell.late_share)
-                .reduce(f64::max);
+            let late = cells.iter().filter_map(|cell| cell.late_share).reduce(f64::max);
             Some(PlacementResult {
                 name: name.clone(),
                 throughput: Throughput {
@@ -190,11 +181,7 @@ pub(crate) mod tests {
     #[test]
     fn ratios_are_of_medians_and_a_placement_without_runs_is_left_out() {
         let comparison = comparison();
-        let names: Vec<&str> = comparison
-            .placements
-            .iter()
-            .map(|p| p.name.as_str())
-            .collect();
+        let names: Vec<&str> = comparison.placements.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["off", "bind"]);
         let off = &comparison.placements[0];
         assert_eq!(off.ratio_to_bind, Some(19.0 / 11.0));
@@ -208,12 +195,7 @@ pub(crate) mod tests {
         assert_eq!(off["seconds"]["median"], 19.0);
         assert_eq!(off["throughput"]["unit"], "B/s");
         assert!(off["seconds_to_converge"].is_null());
-        for name in [
-            "ratio_to_bind",
-            "local_share",
-            "local_share_source",
-            "late_share",
-        ] {
+        for name in ["ratio_to_bind", "local_share", "local_share_source", "late_share"] {
             assert!(!off[name].is_null(), "{name}");
         }
         for name in ["workload", "machine", "kernel", "runs", "seed", "dilation"] {

@@ -28,12 +28,7 @@ impl Spread {
         } else {
             f64::midpoint(sorted[middle - 1], sorted[middle])
         };
-        Some(Spread {
-            median,
-            min,
-            max,
-            all: all.to_vec(),
-        })
+        Some(Spread { median, min, max, all: all.to_vec() })
     }
 }
 

@@ -5,12 +5,28 @@ use comfy_table::{CellAlignment, Table};
 
 use crate::{Comparison, PlacementResult};
 
+/// A table; all columns but the first are aligned to the right.
+#[must_use]
+pub fn grid<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let mut table = Table::new();
+    table.load_preset(ASCII_MARKDOWN);
+    table.set_header(head);
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    for cells in rows {
+        table.add_row(cells);
+    }
+    format!("{table}\n")
+}
+
 /// The table, with a line on how it came about.
 #[must_use]
 pub fn table(comparison: &Comparison) -> String {
-    let mut table = Table::new();
-    table.load_preset(ASCII_MARKDOWN);
-    table.set_header([
+    let head = [
         "placement",
         "seconds",
         "min-max",
@@ -20,53 +36,28 @@ pub fn table(comparison: &Comparison) -> String {
         "pages by herd",
         "converged s",
         "late",
-    ]);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    for placement in &comparison.placements {
-        table.add_row(row(placement));
-    }
-    let Comparison {
-        workload,
-        machine,
-        kernel,
-        runs,
-        seed,
-        dilation,
-        ..
-    } = comparison;
+    ];
+    let table = grid(head, comparison.placements.iter().map(row));
+    let Comparison { workload, machine, kernel, runs, seed, dilation, .. } = comparison;
     format!(
-        "{table}\n{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}; \
+        "{table}{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}; \
          one second there took {dilation} s here\n",
         if *runs == 1 { "" } else { "s" }
     )
 }
 
-fn row(placement: &PlacementResult) -> Vec<String> {
+fn row(placement: &PlacementResult) -> [String; 9] {
     let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
-    vec![
+    [
         placement.name.clone(),
         format!("{:.2}", placement.seconds.median),
         format!("{:.2}-{:.2}", placement.seconds.min, placement.seconds.max),
         or_dash(placement.ratio_to_bind.map(|ratio| format!("{ratio:.2}"))),
-        or_dash(
-            placement
-                .local_share
-                .map(|share| format!("{:.1} %", share * 100.0)),
-        ),
+        or_dash(placement.local_share.map(|share| format!("{:.1} %", share * 100.0))),
         placement.pages_migrated_by_kernel.to_string(),
         placement.pages_migrated_by_us.to_string(),
-        or_dash(
-            placement
-                .seconds_to_converge
-                .map(|seconds| format!("{seconds:.1}")),
-        ),
-        or_dash(
-            placement
-                .late_share
-                .map(|share| format!("{:.2} %", share * 100.0)),
-        ),
+        or_dash(placement.seconds_to_converge.map(|seconds| format!("{seconds:.1}"))),
+        or_dash(placement.late_share.map(|share| format!("{:.2} %", share * 100.0))),
     ]
 }
 
@@ -121,10 +112,7 @@ mod tests {
     #[test]
     fn the_table_has_a_row_per_placement_and_says_how_it_came_about() {
         let text = table(&comparison());
-        assert!(
-            text.contains("| off       |   19.00 | 19.00-19.00 |   1.73 | 50.0 % |"),
-            "{text}"
-        );
+        assert!(text.contains("| off       |   19.00 | 19.00-19.00 |   1.73 | 50.0 % |"), "{text}");
         assert!(
             text.contains("numa02 on lab:2x4, kernel 6.12; medians of 3 runs, seed 1"),
             "{text}"

@@ -82,9 +82,7 @@ impl Line {
     /// Reads every line that can be read.
     #[must_use]
     pub fn read_all(text: &str) -> Vec<Line> {
-        let lines = text
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Line>(line).ok());
+        let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
         lines.filter(|line| line.v <= VERSION).collect()
     }
 }
@@ -102,16 +100,9 @@ mod tests {
             before: "0-7".parse().unwrap(),
             after: "0-3".parse().unwrap(),
         };
-        let line = Line {
-            v: VERSION,
-            t: Nanos(12),
-            event: Event::Before(change),
-        };
+        let line = Line { v: VERSION, t: Nanos(12), event: Event::Before(change) };
         let text = line.text().unwrap();
-        assert!(
-            text.contains(r#""event":"before","change":"affinity""#),
-            "{text}"
-        );
+        assert!(text.contains(r#""event":"before","change":"affinity""#), "{text}");
         assert!(text.contains(r#""before":"0-7""#), "{text}");
         let torn = format!("{text}{}", &text[..20]);
         assert_eq!(Line::read_all(&torn), [line]);

@@ -29,18 +29,12 @@ const ENDING: &str = "journal";
 /// `$XDG_RUNTIME_DIR/numaherd`, else one below the temporary folder.
 #[must_use]
 pub fn state_dir(is_root: bool) -> PathBuf {
-    let from = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
+    let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     from("NUMAHERD_STATE").unwrap_or_else(|| {
         if is_root {
             return PathBuf::from("/run/numaherd");
         }
-        from("XDG_RUNTIME_DIR")
-            .unwrap_or_else(std::env::temp_dir)
-            .join("numaherd")
+        from("XDG_RUNTIME_DIR").unwrap_or_else(std::env::temp_dir).join("numaherd")
     })
 }
 
@@ -52,15 +46,8 @@ impl FileJournal {
     pub fn create(dir: &Path, run: &str, begin: Event) -> io::Result<FileJournal> {
         std::fs::create_dir_all(dir)?;
         let path = dir.join(run).with_extension(ENDING);
-        let file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .open(&path)?;
-        let mut journal = FileJournal {
-            path,
-            file,
-            begin: Instant::now(),
-        };
+        let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+        let mut journal = FileJournal { path, file, begin: Instant::now() };
         journal.append(begin)?;
         Ok(journal)
     }
@@ -73,12 +60,7 @@ impl FileJournal {
 
     fn append(&mut self, event: Event) -> io::Result<()> {
         let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let text = Line {
-            v: VERSION,
-            t,
-            event,
-        }
-        .text()?;
+        let text = Line { v: VERSION, t, event }.text()?;
         self.file.write_all(text.as_bytes())
     }
 }
@@ -116,13 +98,7 @@ impl LeftBehind {
     pub fn read(path: &Path) -> io::Result<Option<LeftBehind>> {
         let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
         let mut lines = Line::read_all(&text).into_iter();
-        let Some(Event::Begin {
-            run,
-            boot,
-            pid,
-            start,
-            about,
-        }) = lines.next().map(|l| l.event)
+        let Some(Event::Begin { run, boot, pid, start, about }) = lines.next().map(|l| l.event)
         else {
             return Ok(None);
         };
@@ -131,15 +107,7 @@ impl LeftBehind {
             _ => None,
         });
         let changes = changes.collect();
-        Ok(Some(LeftBehind {
-            path: path.into(),
-            run,
-            boot,
-            pid,
-            start,
-            about,
-            changes,
-        }))
+        Ok(Some(LeftBehind { path: path.into(), run, boot, pid, start, about, changes }))
     }
 
     /// All journals in the folder, by name.
@@ -152,9 +120,8 @@ impl LeftBehind {
             other => other?,
         };
         let paths = entries.flatten().map(|entry| entry.path());
-        let mut paths: Vec<PathBuf> = paths
-            .filter(|path| path.extension().is_some_and(|e| e == ENDING))
-            .collect();
+        let mut paths: Vec<PathBuf> =
+            paths.filter(|path| path.extension().is_some_and(|e| e == ENDING)).collect();
         paths.sort();
         let mut found = Vec::new();
         for path in paths {
@@ -169,21 +136,11 @@ mod tests {
     use super::*;
 
     fn begin() -> Event {
-        Event::Begin {
-            run: "r1".into(),
-            boot: "b".into(),
-            pid: 7,
-            start: 8,
-            about: "sleep".into(),
-        }
+        Event::Begin { run: "r1".into(), boot: "b".into(), pid: 7, start: 8, about: "sleep".into() }
     }
 
     fn knob(after: &str) -> Change {
-        Change::Knob {
-            path: "/proc/sys/x".into(),
-            before: "0".into(),
-            after: after.into(),
-        }
+        Change::Knob { path: "/proc/sys/x".into(), before: "0".into(), after: after.into() }
     }
 
     #[test]
@@ -192,17 +149,11 @@ mod tests {
         let mut journal = FileJournal::create(dir.path(), "r1", begin()).unwrap();
         journal.before(&knob("1")).unwrap();
         journal.before(&knob("2")).unwrap();
-        let mut torn = OpenOptions::new()
-            .append(true)
-            .open(journal.path())
-            .unwrap();
+        let mut torn = OpenOptions::new().append(true).open(journal.path()).unwrap();
         torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
         let found = LeftBehind::find(dir.path()).unwrap();
         assert_eq!(found.len(), 1);
-        assert_eq!(
-            (found[0].pid, found[0].changes.clone()),
-            (7, vec![knob("1"), knob("2")])
-        );
+        assert_eq!((found[0].pid, found[0].changes.clone()), (7, vec![knob("1"), knob("2")]));
         assert!(FileJournal::create(dir.path(), "r1", begin()).is_err());
     }
 

@@ -22,10 +22,7 @@ impl RunLog {
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: Option<&Path>) -> io::Result<RunLog> {
-        Ok(RunLog {
-            file: path.map(File::create).transpose()?,
-            begin: Instant::now(),
-        })
+        Ok(RunLog { file: path.map(File::create).transpose()?, begin: Instant::now() })
     }
 
     /// Appends an event.
@@ -37,12 +34,7 @@ impl RunLog {
             return Ok(());
         };
         let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let text = Line {
-            v: VERSION,
-            t,
-            event,
-        }
-        .text()?;
+        let text = Line { v: VERSION, t, event }.text()?;
         let written = file.write_all(text.as_bytes());
         if written.is_err() {
             self.file = None;

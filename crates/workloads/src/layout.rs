@@ -23,12 +23,7 @@ impl Layout {
     #[must_use]
     pub fn flat(node: u32) -> Layout {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u32;
-        Layout {
-            nodes: vec![LayoutNode {
-                id: node,
-                cpus: (0..cpus).collect(),
-            }],
-        }
+        Layout { nodes: vec![LayoutNode { id: node, cpus: (0..cpus).collect() }] }
     }
 
     /// The nodes' numbers.
@@ -57,22 +52,14 @@ impl Layout {
     #[must_use]
     pub fn memory_of(&self, home: std::ops::Range<usize>, tie: Tie) -> Vec<u32> {
         let nodes = self.nodes.len();
-        let shift = if tie == Tie::Inverse {
-            home.len().max(nodes / 2)
-        } else {
-            0
-        };
-        home.map(|node| self.nodes[(node + shift) % nodes].id)
-            .collect()
+        let shift = if tie == Tie::Inverse { home.len().max(nodes / 2) } else { 0 };
+        home.map(|node| self.nodes[(node + shift) % nodes].id).collect()
     }
 
     /// The CPUs of these nodes.
     #[must_use]
     pub fn cpus_of(&self, home: std::ops::Range<usize>) -> Vec<u32> {
-        self.nodes[home]
-            .iter()
-            .flat_map(|node| node.cpus.iter().copied())
-            .collect()
+        self.nodes[home].iter().flat_map(|node| node.cpus.iter().copied()).collect()
     }
 
     /// All CPUs.
@@ -88,9 +75,7 @@ impl Layout {
             (1, Tie::Inverse) => "the inverse placement needs two nodes, this machine has one",
             _ => return Ok(()),
         };
-        Err(WorkloadError::Params {
-            problem: problem.into(),
-        })
+        Err(WorkloadError::Params { problem: problem.into() })
     }
 }
 
@@ -100,12 +85,7 @@ mod tests {
 
     fn layout(nodes: u32) -> Layout {
         Layout {
-            nodes: (0..nodes)
-                .map(|id| LayoutNode {
-                    id,
-                    cpus: vec![2 * id, 2 * id + 1],
-                })
-                .collect(),
+            nodes: (0..nodes).map(|id| LayoutNode { id, cpus: vec![2 * id, 2 * id + 1] }).collect(),
         }
     }
 

@@ -84,12 +84,7 @@ impl Elapsed {
         let since = |end: &u64| end.saturating_sub(start_ns) as f64 / 1e9;
         let thread_seconds: Vec<f64> = ends_ns.iter().map(since).collect();
         let seconds = thread_seconds.iter().copied().fold(0.0, f64::max);
-        Elapsed {
-            seconds,
-            whole_seconds,
-            thread_seconds,
-            bytes,
-        }
+        Elapsed { seconds, whole_seconds, thread_seconds, bytes }
     }
 }
 
@@ -130,11 +125,7 @@ pub(crate) fn system(what: &str) -> impl FnOnce(std::io::Error) -> WorkloadError
 #[must_use]
 pub fn slice(size: usize, workers: usize, index: usize) -> std::ops::Range<usize> {
     let each = size / workers / 64 * 64;
-    let end = if index + 1 == workers {
-        size
-    } else {
-        each * (index + 1)
-    };
+    let end = if index + 1 == workers { size } else { each * (index + 1) };
     each * index..end
 }
 

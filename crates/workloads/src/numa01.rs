@@ -47,22 +47,14 @@ pub fn run(
     let mut ends = Vec::new();
     for part in &mut parts {
         let rest = part.hear("ended")?;
-        ends.extend(
-            rest.split_whitespace()
-                .filter_map(|ns| ns.parse::<u64>().ok()),
-        );
+        ends.extend(rest.split_whitespace().filter_map(|ns| ns.parse::<u64>().ok()));
     }
     marker::end();
     for mut part in parts {
         part.finish()?;
     }
     let bytes = (params.size_bytes * params.loops * params.threads) as u64;
-    Ok(Elapsed::new(
-        start_ns,
-        &ends,
-        begin.elapsed().as_secs_f64(),
-        bytes,
-    ))
+    Ok(Elapsed::new(start_ns, &ends, begin.elapsed().as_secs_f64(), bytes))
 }
 
 /// One of the processes: talks to [`run`] over standard input and output.
@@ -85,10 +77,7 @@ pub fn part(params: &Params, layout: &Layout, index: usize) -> Result<(), Worklo
     let ends = team::run(params, layout, threads, &|_| home.clone(), &work, || {
         println!("ready");
         std::io::stdout().flush().map_err(gone())?;
-        std::io::stdin()
-            .lock()
-            .read_line(&mut String::new())
-            .map_err(gone())?;
+        std::io::stdin().lock().read_line(&mut String::new()).map_err(gone())?;
         Ok(())
     })?;
     let ends: Vec<String> = ends.iter().map(u64::to_string).collect();
@@ -117,11 +106,7 @@ fn initialise(
     };
     if let Some((mode, nodes)) = bound {
         // Several nodes of a home share its memory evenly.
-        let mode = if nodes.len() > 1 {
-            sys::MPOL_INTERLEAVE
-        } else {
-            mode
-        };
+        let mode = if nodes.len() > 1 { sys::MPOL_INTERLEAVE } else { mode };
         span.bind(all.clone(), mode, &nodes)?;
     }
     span.write(all.clone());
@@ -149,12 +134,7 @@ impl Part {
             .map_err(|e| failed(format!("cannot be started: {e}")))?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or_else(|| failed("has no pipes".into()))?;
-        Ok(Part {
-            index,
-            child,
-            to,
-            from: BufReader::new(from),
-        })
+        Ok(Part { index, child, to, from: BufReader::new(from) })
     }
 
     fn say(&mut self, line: &str) -> Result<(), WorkloadError> {
@@ -173,26 +153,17 @@ impl Part {
                     Ok(status) => format!("ended with {status} before it was {word}"),
                     Err(e) => e.to_string(),
                 };
-                Err(WorkloadError::Process {
-                    index: self.index,
-                    problem,
-                })
+                Err(WorkloadError::Process { index: self.index, problem })
             }
         }
     }
 
     fn finish(&mut self) -> Result<(), WorkloadError> {
-        let status = self
-            .child
-            .wait()
-            .map_err(system("cannot wait for a process of numa01"))?;
+        let status = self.child.wait().map_err(system("cannot wait for a process of numa01"))?;
         if status.success() {
             return Ok(());
         }
-        Err(WorkloadError::Process {
-            index: self.index,
-            problem: format!("ended with {status}"),
-        })
+        Err(WorkloadError::Process { index: self.index, problem: format!("ended with {status}") })
     }
 }
 
@@ -224,12 +195,8 @@ mod tests {
             tie: Tie::Free,
             start: Start::FirstTouch,
         };
-        let error = run(&params, &Layout::flat(0), |_| Command::new("false"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("process 0") && error.contains("before it was ready"),
-            "{error}"
-        );
+        let error =
+            run(&params, &Layout::flat(0), |_| Command::new("false")).unwrap_err().to_string();
+        assert!(error.contains("process 0") && error.contains("before it was ready"), "{error}");
     }
 }

@@ -12,12 +12,7 @@ use crate::{Elapsed, Layout, Params, Start, Tie, WorkloadError, marker, slice, s
 /// Parameters that make no sense, or memory or CPUs that cannot be had.
 pub fn run(params: &Params, layout: &Layout) -> Result<Elapsed, WorkloadError> {
     layout.check(params.tie)?;
-    let Params {
-        threads,
-        size_bytes,
-        loops,
-        ..
-    } = *params;
+    let Params { threads, size_bytes, loops, .. } = *params;
     if threads == 0 || size_bytes / threads < 4096 {
         let problem =
             format!("{size_bytes} bytes are less than a page for each of {threads} threads");
@@ -33,34 +28,19 @@ pub fn run(params: &Params, layout: &Layout) -> Result<Elapsed, WorkloadError> {
             unsafe { span.write_shared(slice(size_bytes, threads, index)) };
         }
     };
-    let ends = team::run(
-        params,
-        layout,
-        threads,
-        &|index| layout.home(threads, index),
-        &work,
-        || {
+    let ends =
+        team::run(params, layout, threads, &|index| layout.home(threads, index), &work, || {
             start_ns = sys::monotonic_ns();
             marker::begin();
             Ok(())
-        },
-    )?;
+        })?;
     marker::end();
-    Ok(Elapsed::new(
-        start_ns,
-        &ends,
-        begin.elapsed().as_secs_f64(),
-        (size_bytes * loops) as u64,
-    ))
+    Ok(Elapsed::new(start_ns, &ends, begin.elapsed().as_secs_f64(), (size_bytes * loops) as u64))
 }
 
 /// Touches everything for the first time, on the nodes where it is to lie.
 fn initialise(span: &mut Span, params: &Params, layout: &Layout) -> Result<(), WorkloadError> {
-    let Params {
-        threads,
-        size_bytes,
-        ..
-    } = *params;
+    let Params { threads, size_bytes, .. } = *params;
     let all = layout.node_ids();
     let per_thread = match (params.tie, params.start) {
         (Tie::Bind | Tie::Inverse, _) => Some(params.tie),
@@ -109,12 +89,7 @@ mod tests {
 
     #[test]
     fn less_than_a_page_a_thread_is_refused() {
-        let error = run(&params(8, 8192), &Layout::flat(0))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.contains("8192 bytes") && error.contains("8 threads"),
-            "{error}"
-        );
+        let error = run(&params(8, 8192), &Layout::flat(0)).unwrap_err().to_string();
+        assert!(error.contains("8192 bytes") && error.contains("8 threads"), "{error}");
     }
 }

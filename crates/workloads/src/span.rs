@@ -24,32 +24,19 @@ impl Span {
     /// them.
     pub fn map(len: usize, huge_pages: Option<bool>) -> Result<Span, WorkloadError> {
         let whole = len + ALIGN_BYTES;
-        let (access, kind) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-        );
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new private mapping at an address of the kernel's choice.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), whole, access, kind, -1, 0) };
         if address == libc::MAP_FAILED {
             let source = std::io::Error::last_os_error();
-            return Err(WorkloadError::System {
-                what: format!("cannot map {len} bytes"),
-                source,
-            });
+            return Err(WorkloadError::System { what: format!("cannot map {len} bytes"), source });
         }
         let address = address as usize;
         let start = address.next_multiple_of(ALIGN_BYTES);
-        let span = Span {
-            mapping: address..address + whole,
-            start,
-            len,
-        };
+        let span = Span { mapping: address..address + whole, start, len };
         if let Some(wanted) = huge_pages {
-            let advice = if wanted {
-                libc::MADV_HUGEPAGE
-            } else {
-                libc::MADV_NOHUGEPAGE
-            };
+            let advice = if wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
             // SAFETY: advice on our own mapping. Kernels without huge pages refuse it, which
             // changes nothing.
             unsafe { libc::madvise(address as *mut libc::c_void, whole, advice) };

@@ -11,18 +11,11 @@ pub const MPOL_BIND: i32 = 2;
 pub const MPOL_INTERLEAVE: i32 = 3;
 
 fn check(result: libc::c_long) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
 fn bits(ids: &[u32]) -> Vec<u64> {
-    let words = ids
-        .iter()
-        .max()
-        .map_or(1, |&highest| highest as usize / 64 + 1);
+    let words = ids.iter().max().map_or(1, |&highest| highest as usize / 64 + 1);
     let mut mask = vec![0u64; words];
     for &id in ids {
         mask[id as usize / 64] |= 1 << (id % 64);
@@ -39,44 +32,23 @@ pub fn set_affinity(cpus: &[u32]) -> io::Result<()> {
 pub fn set_affinity_of(tid: i32, cpus: &[u32]) -> io::Result<()> {
     let mask = bits(cpus);
     // SAFETY: the mask outlives the call and its length is given in bytes.
-    check(unsafe {
-        libc::syscall(
-            libc::SYS_sched_setaffinity,
-            tid,
-            mask.len() * 8,
-            mask.as_ptr(),
-        )
-    })
+    check(unsafe { libc::syscall(libc::SYS_sched_setaffinity, tid, mask.len() * 8, mask.as_ptr()) })
 }
 
 /// The policy of a range of memory, for pages not touched yet.
 pub fn bind_range(range: Range<usize>, mode: i32, nodes: &[u32]) -> io::Result<()> {
     let mask = bits(nodes);
-    let (pointer, length) = if nodes.is_empty() {
-        (std::ptr::null(), 0)
-    } else {
-        (mask.as_ptr(), mask.len() * 64 + 1)
-    };
+    let (pointer, length) =
+        if nodes.is_empty() { (std::ptr::null(), 0) } else { (mask.as_ptr(), mask.len() * 64 + 1) };
     // SAFETY: mbind changes where pages come from, not what they hold.
     check(unsafe {
-        libc::syscall(
-            libc::SYS_mbind,
-            range.start,
-            range.len(),
-            mode,
-            pointer,
-            length,
-            0,
-        )
+        libc::syscall(libc::SYS_mbind, range.start, range.len(), mode, pointer, length, 0)
     })
 }
 
 /// Nanoseconds on the monotonic clock, comparable between processes.
 pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the struct outlives the call, which fills it.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

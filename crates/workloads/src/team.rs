@@ -29,15 +29,12 @@ pub fn run(
                 })
             }
         };
-        let members: Vec<_> = (0..threads)
-            .map(|index| scope.spawn(member(index)))
-            .collect();
+        let members: Vec<_> = (0..threads).map(|index| scope.spawn(member(index))).collect();
         ready.wait();
         let freed = free_again(params, layout).and_then(|()| go());
         start.wait();
         let join = |m: std::thread::ScopedJoinHandle<'_, _>| {
-            m.join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            m.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
         let ends = members.into_iter().map(join).collect();
         freed.and(ends)

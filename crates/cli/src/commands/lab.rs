@@ -25,7 +25,11 @@ const INTERRUPTED: u8 = 130;
 /// Runs a command inside an emulated machine.
 pub fn run(args: &LabRun) -> Result<ExitCode> {
     let talk = args.verbose || std::io::stderr().is_terminal();
-    let story = |line: &str| if talk { eprintln!("lab: {line}") };
+    let story = |line: &str| {
+        if talk {
+            eprintln!("lab: {line}")
+        }
+    };
     let mut shares: Vec<PathBuf> = Vec::new();
     let here = std::env::current_dir().context("cannot tell the current folder")?;
     if !args.read_only && here != Path::new("/") {
@@ -64,7 +68,8 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         ));
         if let Some(path) = &args.counters {
             let json = serde_json::to_vec_pretty(&now)?;
-            std::fs::write(path, json).with_context(|| format!("cannot write {}", path.display()))?;
+            std::fs::write(path, json)
+                .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
     guest.shutdown()?;
@@ -85,7 +90,9 @@ fn code_of(error: anyhow::Error) -> Result<ExitCode> {
 fn copy_output(output: Output, bytes: &[u8]) {
     // A reader that went away (a closed pipe) ends the output, not the command.
     let _ = match output {
-        Output::Stdout => std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush()),
+        Output::Stdout => {
+            std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush())
+        }
         Output::Stderr => std::io::stderr().write_all(bytes),
     };
 }

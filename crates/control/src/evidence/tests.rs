@@ -30,56 +30,26 @@ fn filled(faults: &[HintingFault]) -> Snapshot {
 #[test]
 fn faults_fall_into_regions_of_two_mebibytes() {
     let at = 0x4000_0000;
-    let faults = [
-        fault(1, at, 0, None),
-        fault(1, at + 4096, 1, None),
-        fault(1, at + REGION_BYTES, 1, None),
-    ];
+    let faults =
+        [fault(1, at, 0, None), fault(1, at + 4096, 1, None), fault(1, at + REGION_BYTES, 1, None)];
     let snapshot = filled(&faults);
     let starts: Vec<u64> = snapshot.regions.iter().map(|r| r.id.start).collect();
     assert_eq!(starts, [at, at + REGION_BYTES]);
-    assert_eq!(
-        snapshot.regions[0].pages,
-        [(NodeId(0), Pages(1)), (NodeId(1), Pages(1))]
-    );
-    assert_eq!(
-        snapshot.regions[0].users,
-        [RegionUse {
-            task: task_id(1),
-            faults: 2
-        }]
-    );
+    assert_eq!(snapshot.regions[0].pages, [(NodeId(0), Pages(1)), (NodeId(1), Pages(1))]);
+    assert_eq!(snapshot.regions[0].users, [RegionUse { task: task_id(1), faults: 2 }]);
     assert_eq!(snapshot.tasks[0].faults.len(), 2);
 }
 
 #[test]
 fn the_task_that_touched_the_page_before_is_credited_half() {
     let at = 0x4000_0000;
-    let faults: Vec<_> = (0..10)
-        .map(|i| fault(1, at + i * 4096, 0, Some(2)))
-        .collect();
+    let faults: Vec<_> = (0..10).map(|i| fault(1, at + i * 4096, 0, Some(2))).collect();
     let snapshot = filled(&faults);
     assert_eq!(
         snapshot.regions[0].users,
-        [
-            RegionUse {
-                task: task_id(1),
-                faults: 10
-            },
-            RegionUse {
-                task: task_id(2),
-                faults: 5
-            }
-        ]
+        [RegionUse { task: task_id(1), faults: 10 }, RegionUse { task: task_id(2), faults: 5 }]
     );
-    assert_eq!(
-        snapshot.tasks[0].faults,
-        [NodeFaults {
-            node: NodeId(0),
-            private: 0,
-            shared: 10
-        }]
-    );
+    assert_eq!(snapshot.tasks[0].faults, [NodeFaults { node: NodeId(0), private: 0, shared: 10 }]);
 }
 
 #[test]
@@ -87,9 +57,7 @@ fn a_newcomer_outweighs_its_predecessor_within_three_passes() {
     let mut snapshot = snapshot(2);
     let mut evidence = Evidence::new();
     let pass = |tid: u32| -> Vec<_> {
-        (0..512)
-            .map(|i| fault(tid, 0x4000_0000 + i * 4096, 0, None))
-            .collect()
+        (0..512).map(|i| fault(tid, 0x4000_0000 + i * 4096, 0, None)).collect()
     };
     for _ in 0..20 {
         evidence.add(&pass(1), &snapshot);
@@ -107,20 +75,11 @@ fn a_newcomer_outweighs_its_predecessor_within_three_passes() {
 fn a_huge_page_is_512_and_what_we_moved_is_known_to_be_there() {
     let mut snapshot = snapshot(1);
     let mut evidence = Evidence::new();
-    let huge = HintingFault {
-        pages: Pages(512),
-        ..fault(1, 0x4000_0000 + 77 * 4096, 0, None)
-    };
+    let huge = HintingFault { pages: Pages(512), ..fault(1, 0x4000_0000 + 77 * 4096, 0, None) };
     evidence.add(&[huge], &snapshot);
     evidence.fill(&mut snapshot);
     assert_eq!(snapshot.regions[0].pages, [(NodeId(0), Pages(512))]);
-    evidence.moved(
-        RegionId {
-            process: process(),
-            start: 0x4000_0000,
-        },
-        NodeId(1),
-    );
+    evidence.moved(RegionId { process: process(), start: 0x4000_0000 }, NodeId(1));
     evidence.fill(&mut snapshot);
     assert_eq!(snapshot.regions[0].pages, [(NodeId(1), Pages(512))]);
 }

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Forwards the kernel's NUMA hinting faults to user space, one event a fault.
+ *
+ * For each fault on an armed page the kernel calls, in the faulting task:
+ *
+ *	mpol_misplaced(page or folio, vma or vm_fault, address)   where should the page be?
+ *	task_numa_fault(last_cpupid, mem_node, pages, flags)      account for the fault
+ *
+ * (v6.1 and v6.12; the first two arguments of mpol_misplaced changed between them, the third
+ * did not.) Only the first has the address, only the second the result, so the address waits in
+ * the task's storage in between. Arguments are taken as plain 64-bit words: no kernel structure
+ * is read, so that loading needs neither vmlinux.h nor relocations.
+ *
+ * This file counts and forwards. Decisions are made in user space.
+ */
+
+/* The few words of <linux/types.h> and <linux/bpf.h> used here, so that clang is all it needs. */
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef int __s32;
+typedef unsigned long long __u64;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+	BPF_F_NO_PREALLOC = 1,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+	BPF_RB_NO_WAKEUP = 1,
+};
+
+#include <bpf/bpf_helpers.h>
+#include "faults.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct task_struct;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20); /* set anew before loading */
+} events SEC(".maps");
+
+/* Thread groups to report; used only while control.filter is set. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 16384);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, __u32);
+	__type(value, __u8);
+} watched SEC(".maps");
+
+/* The address between the two calls, 0 when there is none. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u64);
+} pending SEC(".maps");
+
+/* Slot 0: 1 while only watched thread groups are wanted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} filter SEC(".maps");
+
+/* Slot 0: events dropped because the ring was full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lost SEC(".maps");
+
+static __always_inline int wanted(__u32 tgid)
+{
+	__u32 slot = 0;
+	__u32 *on = bpf_map_lookup_elem(&filter, &slot);
+
+	return !on || !*on || bpf_map_lookup_elem(&watched, &tgid);
+}
+
+SEC("fentry/mpol_misplaced")
+int remember_address(__u64 *ctx)
+{
+	__u64 *address;
+
+	if (!wanted(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	address = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), 0,
+				       BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (address)
+		*address = ctx[2];
+	return 0;
+}
+
+static __always_inline int forward(__u64 *ctx, __u64 address, __u64 pid_tgid)
+{
+	struct numaherd_fault *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__u32 slot = 0;
+		__u64 *count = bpf_map_lookup_elem(&lost, &slot);
+
+		if (count)
+			__sync_fetch_and_add(count, 1);
+		return 0;
+	}
+	event->time_ns = bpf_ktime_get_ns();
+	event->address = address;
+	event->tid = pid_tgid;
+	event->tgid = pid_tgid >> 32;
+	event->cpu = bpf_get_smp_processor_id();
+	event->last_cpupid = ctx[0];
+	event->mem_node = ctx[1];
+	event->pages = ctx[2];
+	event->flags = ctx[3];
+	event->reserved = 0;
+	/* The reader comes by on its own clock; waking it for each fault would cost more. */
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+	return 0;
+}
+
+SEC("fentry/task_numa_fault")
+int forward_with_address(__u64 *ctx)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+	__u64 *kept, address = 0;
+
+	if (!wanted(pid_tgid >> 32))
+		return 0;
+	kept = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), 0, 0);
+	if (kept) {
+		address = *kept;
+		*kept = 0;
+	}
+	return forward(ctx, address, pid_tgid);
+}
+
+/* For kernels whose mpol_misplaced cannot be attached to: no task storage is needed then. */
+SEC("fentry/task_numa_fault")
+int forward_without_address(__u64 *ctx)
+{
+	__u64 pid_tgid = bpf_get_current_pid_tgid();
+
+	return wanted(pid_tgid >> 32) ? forward(ctx, 0, pid_tgid) : 0;
+}

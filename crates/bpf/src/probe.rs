@@ -1,0 +1,242 @@
+//! What this kernel and our rights allow: facts first, the decision as a pure function of them.
+//!
+//! | fact | read from |
+//! |------|-----------|
+//! | functions and their argument counts | `/sys/kernel/btf/vmlinux` (Linux 5.2) |
+//! | rights | `CapEff` in `/proc/self/status` |
+//! | whether pages are armed at all | `/proc/sys/kernel/numa_balancing` |
+//! | width of a packed CPU number | `/sys/devices/system/cpu/kernel_max` |
+
+use std::path::Path;
+
+use crate::btf;
+use crate::event::cpu_bits;
+
+/// The arguments our BPF program counts on: `task_numa_fault(last_cpupid, mem_node, pages,
+/// flags)`, since Linux 3.13.
+const TASK_NUMA_FAULT_ARGUMENTS: u32 = 4;
+/// `mpol_misplaced(…, …, address)`, since Linux 3.8.
+const MPOL_MISPLACED_ARGUMENTS: u32 = 3;
+
+/// Capability numbers of include/uapi/linux/capability.h.
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+
+/// The facts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Probe {
+    /// What is wrong with the kernel's BTF file, if anything; it may be missing.
+    pub btf_problem: Option<String>,
+    /// Argument count of `task_numa_fault`; None where the kernel has no such function.
+    pub task_numa_fault: Option<u32>,
+    /// Argument count of `mpol_misplaced`.
+    pub mpol_misplaced: Option<u32>,
+    /// Whether we hold CAP_SYS_ADMIN, or both CAP_BPF and CAP_PERFMON.
+    pub privileged: bool,
+    /// `kernel.numa_balancing`; None on a kernel built without it.
+    pub numa_balancing: Option<u32>,
+    /// Bits the kernel keeps for a CPU number.
+    pub cpu_bits: Option<u32>,
+}
+
+/// What can be had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// Faults with the address of each.
+    WithAddresses {
+        /// Bits the kernel keeps for a CPU number.
+        cpu_bits: Option<u32>,
+    },
+    /// Faults without addresses: who uses which node, not which region.
+    WithoutAddresses {
+        /// Bits the kernel keeps for a CPU number.
+        cpu_bits: Option<u32>,
+    },
+    /// No faults.
+    Unavailable {
+        /// One line: why, and what to do about it.
+        reason: String,
+    },
+}
+
+/// Collects the facts below `root`. Whatever cannot be read counts as missing.
+#[must_use]
+pub fn probe(root: &Path) -> Probe {
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
+    let number = |path: &str| text(path)?.trim().parse::<u32>().ok();
+    let functions = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
+        .map_err(|error| error.to_string())
+        .and_then(|bytes| {
+            btf::argument_counts(&bytes, ["task_numa_fault", "mpol_misplaced"])
+                .map_err(|error| error.to_string())
+        });
+    let (btf_problem, [task_numa_fault, mpol_misplaced]) = match functions {
+        Ok(counts) => (None, counts),
+        Err(problem) => (Some(problem), [None, None]),
+    };
+    Probe {
+        btf_problem,
+        task_numa_fault,
+        mpol_misplaced,
+        privileged: text("proc/self/status").is_some_and(|status| may_load(&status)),
+        numa_balancing: number("proc/sys/kernel/numa_balancing"),
+        cpu_bits: number("sys/devices/system/cpu/kernel_max").map(cpu_bits),
+    }
+}
+
+/// Whether the effective capabilities of a `/proc/PID/status` suffice to load tracing programs.
+fn may_load(status: &str) -> bool {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let bits = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |capability: u32| bits >> capability & 1 == 1;
+    has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON))
+}
+
+/// Decides from the facts alone.
+#[must_use]
+pub fn choose(probe: &Probe) -> Choice {
+    let unavailable = |reason: String| Choice::Unavailable { reason };
+    match probe.numa_balancing {
+        None => {
+            return unavailable(
+                "this kernel has no /proc/sys/kernel/numa_balancing: boot one built with \
+                 CONFIG_NUMA_BALANCING=y"
+                    .to_string(),
+            );
+        }
+        Some(mode) if mode & 1 == 0 => {
+            return unavailable(format!(
+                "kernel.numa_balancing is {mode}, so the kernel arms no pages: run \
+                 'sysctl kernel.numa_balancing=1'"
+            ));
+        }
+        Some(_) => {}
+    }
+    if let Some(problem) = &probe.btf_problem {
+        return unavailable(format!(
+            "cannot use /sys/kernel/btf/vmlinux ({problem}): boot a kernel built with \
+             CONFIG_DEBUG_INFO_BTF=y"
+        ));
+    }
+    match probe.task_numa_fault {
+        None => {
+            return unavailable(
+                "this kernel's BTF has no function task_numa_fault: boot a distribution kernel"
+                    .to_string(),
+            );
+        }
+        Some(TASK_NUMA_FAULT_ARGUMENTS) => {}
+        Some(other) => {
+            return unavailable(format!(
+                "this kernel's task_numa_fault takes {other} arguments, not \
+                 {TASK_NUMA_FAULT_ARGUMENTS}: a newer numaherd may know it"
+            ));
+        }
+    }
+    if !probe.privileged {
+        return unavailable(
+            "loading BPF programs needs CAP_BPF and CAP_PERFMON: run as root".to_string(),
+        );
+    }
+    let cpu_bits = probe.cpu_bits;
+    if probe.mpol_misplaced == Some(MPOL_MISPLACED_ARGUMENTS) {
+        Choice::WithAddresses { cpu_bits }
+    } else {
+        Choice::WithoutAddresses { cpu_bits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> Probe {
+        Probe {
+            btf_problem: None,
+            task_numa_fault: Some(4),
+            mpol_misplaced: Some(3),
+            privileged: true,
+            numa_balancing: Some(1),
+            cpu_bits: Some(13),
+        }
+    }
+
+    #[test]
+    fn a_stock_kernel_and_root_give_addresses() {
+        assert_eq!(choose(&good()), Choice::WithAddresses { cpu_bits: Some(13) });
+        // tiering on top of balancing changes nothing
+        let tiering = Probe { numa_balancing: Some(3), ..good() };
+        assert_eq!(choose(&tiering), Choice::WithAddresses { cpu_bits: Some(13) });
+    }
+
+    #[test]
+    fn without_a_usable_mpol_misplaced_there_are_no_addresses() {
+        for mpol_misplaced in [None, Some(2), Some(4)] {
+            let probe = Probe { mpol_misplaced, cpu_bits: None, ..good() };
+            assert_eq!(choose(&probe), Choice::WithoutAddresses { cpu_bits: None });
+        }
+    }
+
+    #[test]
+    fn what_is_missing_is_named_with_what_to_do() {
+        let no_btf = Some("No such file or directory (os error 2)".to_string());
+        let table = [
+            (Probe { numa_balancing: None, ..good() }, "CONFIG_NUMA_BALANCING=y"),
+            (Probe { numa_balancing: Some(0), ..good() }, "sysctl kernel.numa_balancing=1"),
+            // 2 is tiering alone: no pages are armed for balancing
+            (Probe { numa_balancing: Some(2), ..good() }, "sysctl kernel.numa_balancing=1"),
+            (Probe { btf_problem: no_btf, ..good() }, "CONFIG_DEBUG_INFO_BTF=y"),
+            (Probe { task_numa_fault: None, ..good() }, "boot a distribution kernel"),
+            (Probe { task_numa_fault: Some(5), ..good() }, "takes 5 arguments, not 4"),
+            (Probe { privileged: false, ..good() }, "run as root"),
+            (Probe::default(), "CONFIG_NUMA_BALANCING=y"),
+        ];
+        for (probe, part) in table {
+            match choose(&probe) {
+                Choice::Unavailable { reason } => {
+                    assert!(reason.contains(part), "'{reason}' lacks '{part}'");
+                    assert!(!reason.contains('\n') && !reason.contains("  "), "'{reason}'");
+                }
+                other => panic!("{probe:?} gave {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn capabilities_are_read_from_the_effective_set() {
+        // bits 21, 38 and 39, alone and together
+        let table = [
+            ("CapPrm:\t000001ffffffffff\nCapEff:\t0000000000000000\n", false),
+            ("CapEff:\t000001ffffffffff\n", true),
+            ("CapEff:\t0000000000200000\n", true),
+            ("CapEff:\t0000008000000000\n", false),
+            ("CapEff:\t000000c000000000\n", true),
+            ("CapEff:\tzzz\n", false),
+            ("", false),
+        ];
+        for (status, expected) in table {
+            assert_eq!(may_load(status), expected, "{status:?}");
+        }
+    }
+
+    #[test]
+    fn facts_are_read_below_the_root() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, bytes: &[u8]| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, bytes).unwrap();
+        };
+        let missing = probe(root.path());
+        assert!(missing.btf_problem.is_some());
+        assert_eq!(missing.numa_balancing, None);
+
+        let btf = btf::tests::btf_with(&[("task_numa_fault", 4), ("mpol_misplaced", 3)]);
+        put("sys/kernel/btf/vmlinux", &btf);
+        put("proc/self/status", b"Name:\tx\nCapEff:\t000001ffffffffff\n");
+        put("proc/sys/kernel/numa_balancing", b"1\n");
+        put("sys/devices/system/cpu/kernel_max", b"8191\n");
+        assert_eq!(probe(root.path()), good());
+    }
+}

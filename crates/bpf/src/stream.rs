@@ -1,0 +1,261 @@
+//! Loading the BPF program, and reading its events.
+//!
+//! The object compiled by `build.rs` is embedded. Nothing here waits: the caller drains on its
+//! own clock, and whatever did not fit into the ring meanwhile is counted as lost. Dropping the
+//! stream detaches the programs; so does the kernel if we are killed.
+
+use std::collections::BTreeSet;
+use std::fmt::{self, Debug};
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use libbpf_rs::{
+    ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, RingBuffer,
+    RingBufferBuilder,
+};
+use numaherd_model::{FaultSource, HintingFault};
+
+use crate::event::{EVENT_BYTES, decode_event};
+use crate::probe::Choice;
+
+/// The compiled program. libbpf wants it 8-byte aligned; `include_bytes!` alone promises 1.
+static OBJECT: &Aligned<[u8]> =
+    &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/faults.bpf.o")));
+
+#[repr(C, align(8))]
+struct Aligned<T: ?Sized>(T);
+
+/// Guessed: at 48 + 8 bytes an event, 18,000 faults between two drains. A task that faults on
+/// every base page at 1 GB/s makes 26,000 a second, drains are 100 ms apart.
+const RING_BYTES: u32 = 1 << 20;
+/// The kernel keeps 8 bytes of header before each event.
+const RING_HEADER_BYTES: usize = 8;
+
+/// The fault stream cannot be had, or broke.
+#[derive(Debug, thiserror::Error)]
+pub enum BpfError {
+    /// The probe said no.
+    #[error("{reason}")]
+    Unavailable {
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// The kernel refused a step.
+    #[error("cannot {step} the BPF program: {source}")]
+    Refused {
+        /// open, load, attach or read.
+        step: &'static str,
+        /// libbpf's error.
+        source: libbpf_rs::Error,
+    },
+    /// The embedded object lacks a map or program: a fault of the build.
+    #[error("the embedded BPF program has no {what}")]
+    Missing {
+        /// Its name.
+        what: &'static str,
+    },
+}
+
+impl BpfError {
+    /// Whether the kernel forbids it: some do so even to root (lockdown, a custom build).
+    #[must_use]
+    pub fn is_not_permitted(&self) -> bool {
+        matches!(self, BpfError::Refused { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+    }
+}
+
+/// The kernel's hinting faults, from when it is opened until it is dropped.
+pub struct FaultStream {
+    /// Filled by the ring's callback while draining, empty otherwise.
+    drained: Arc<Mutex<Vec<HintingFault>>>,
+    ring: RingBuffer<'static>,
+    ring_events: usize,
+    watched: MapHandle,
+    filter: MapHandle,
+    lost: MapHandle,
+    watching: BTreeSet<u32>,
+    with_addresses: bool,
+    /// Detached before the object goes.
+    _links: Vec<Link>,
+    _object: Object,
+}
+
+impl FaultStream {
+    /// Loads and attaches what was chosen, with a ring of 1 MiB.
+    ///
+    /// # Errors
+    /// [`BpfError::Unavailable`] for that choice, or what the kernel refused.
+    pub fn open(choice: &Choice) -> Result<Self, BpfError> {
+        Self::open_with_ring(choice, RING_BYTES)
+    }
+
+    /// Loads and attaches what was chosen; `ring_bytes` is a power of two and at least a page.
+    ///
+    /// # Errors
+    /// [`BpfError::Unavailable`] for that choice, or what the kernel refused.
+    pub fn open_with_ring(choice: &Choice, ring_bytes: u32) -> Result<Self, BpfError> {
+        let (programs, cpu_bits): (&[&'static str], _) = match choice {
+            // the address must be remembered by the time the first fault is forwarded
+            Choice::WithAddresses { cpu_bits } => {
+                (&["remember_address", "forward_with_address"], *cpu_bits)
+            }
+            Choice::WithoutAddresses { cpu_bits } => (&["forward_without_address"], *cpu_bits),
+            Choice::Unavailable { reason } => {
+                return Err(BpfError::Unavailable { reason: reason.clone() });
+            }
+        };
+        // libbpf would write its own account of a failure to stderr, many lines long
+        libbpf_rs::set_print(None);
+        let mut open = ObjectBuilder::default()
+            .open_memory(&OBJECT.0)
+            .map_err(|source| BpfError::Refused { step: "open", source })?;
+        select(&mut open, programs, ring_bytes)?;
+        let object = open.load().map_err(|source| BpfError::Refused { step: "load", source })?;
+
+        let drained = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&drained);
+        let events = map(&object, "events")?;
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(&events, move |bytes| {
+                if let Some(fault) = decode_event(bytes, cpu_bits) {
+                    sink.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+                }
+                0
+            })
+            .map_err(|source| BpfError::Refused { step: "read", source })?;
+        let ring = builder.build().map_err(|source| BpfError::Refused { step: "read", source })?;
+
+        let links = programs.iter().map(|name| attach(&object, name)).collect::<Result<_, _>>()?;
+        Ok(FaultStream {
+            drained,
+            ring,
+            ring_events: ring_bytes as usize / (EVENT_BYTES + RING_HEADER_BYTES),
+            watched: map(&object, "watched")?,
+            filter: map(&object, "filter")?,
+            lost: map(&object, "lost")?,
+            watching: BTreeSet::new(),
+            with_addresses: matches!(choice, Choice::WithAddresses { .. }),
+            _links: links,
+            _object: object,
+        })
+    }
+
+    /// Whether faults come with addresses.
+    #[must_use]
+    pub fn with_addresses(&self) -> bool {
+        self.with_addresses
+    }
+}
+
+/// Keeps only the programs wanted, and sizes the ring.
+fn select(open: &mut OpenObject, programs: &[&str], ring_bytes: u32) -> Result<(), BpfError> {
+    for mut program in open.progs_mut() {
+        let wanted = program.name().to_str().is_some_and(|name| programs.contains(&name));
+        program.set_autoload(wanted);
+    }
+    for mut map in open.maps_mut() {
+        let name = map.name().to_os_string();
+        let refused = |source| BpfError::Refused { step: "size", source };
+        if name == "events" {
+            map.set_max_entries(ring_bytes).map_err(refused)?;
+        }
+    }
+    Ok(())
+}
+
+fn map(object: &Object, name: &'static str) -> Result<MapHandle, BpfError> {
+    let map =
+        object.maps().find(|map| map.name() == name).ok_or(BpfError::Missing { what: name })?;
+    MapHandle::try_from(&map).map_err(|source| BpfError::Refused { step: "read", source })
+}
+
+fn attach(object: &Object, name: &'static str) -> Result<Link, BpfError> {
+    let program = object
+        .progs_mut()
+        .find(|program| program.name() == name)
+        .ok_or(BpfError::Missing { what: name })?;
+    program.attach_trace().map_err(|source| BpfError::Refused { step: "attach", source })
+}
+
+impl FaultSource for FaultStream {
+    fn drain(&mut self, faults: &mut Vec<HintingFault>) -> io::Result<()> {
+        // At most one ring full: on a slow CPU, faults may come as fast as they are read.
+        let result = self.ring.consume_raw_n(self.ring_events);
+        faults.append(&mut self.drained.lock().unwrap_or_else(PoisonError::into_inner));
+        if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
+    }
+
+    fn watch(&mut self, tgids: &[u32]) -> io::Result<()> {
+        let wanted: BTreeSet<u32> = tgids.iter().copied().collect();
+        // New ones first and old ones last, so that nothing watched before and after is missed.
+        for tgid in wanted.difference(&self.watching) {
+            self.watched.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY).map_err(io_error)?;
+        }
+        if wanted.is_empty() != self.watching.is_empty() {
+            let on = u32::from(!wanted.is_empty());
+            self.filter
+                .update(&0_u32.to_ne_bytes(), &on.to_ne_bytes(), MapFlags::ANY)
+                .map_err(io_error)?;
+        }
+        for tgid in self.watching.difference(&wanted) {
+            match self.watched.delete(&tgid.to_ne_bytes()) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(io_error(error)),
+                _ => {}
+            }
+        }
+        self.watching = wanted;
+        Ok(())
+    }
+
+    fn lost(&self) -> u64 {
+        let slot = self.lost.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+        slot.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+    }
+}
+
+impl Debug for FaultStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultStream")
+            .field("with_addresses", &self.with_addresses)
+            .field("watching", &self.watching)
+            .finish_non_exhaustive()
+    }
+}
+
+fn io_error(error: libbpf_rs::Error) -> io::Error {
+    io::Error::other(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_probe_refused_is_not_tried() {
+        let choice = Choice::Unavailable { reason: "no BTF: boot another kernel".to_string() };
+        let error = FaultStream::open(&choice).unwrap_err();
+        assert_eq!(error.to_string(), "no BTF: boot another kernel");
+    }
+
+    #[test]
+    fn the_embedded_object_has_every_program_and_map_named_here() {
+        let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
+        let maps: BTreeSet<_> = open.maps().map(|map| map.name().to_os_string()).collect();
+        for name in ["events", "watched", "filter", "lost", "pending"] {
+            assert!(maps.contains(std::ffi::OsStr::new(name)), "no map {name}");
+        }
+        select(&mut open, &["forward_without_address"], 4096).unwrap();
+        let programs: BTreeSet<_> =
+            open.progs().map(|program| program.name().to_os_string()).collect();
+        for name in ["remember_address", "forward_with_address", "forward_without_address"] {
+            assert!(programs.contains(std::ffi::OsStr::new(name)), "no program {name}");
+        }
+    }
+
+    #[test]
+    fn a_stream_may_be_handed_to_another_thread() {
+        fn send<T: Send>() {}
+        send::<FaultStream>();
+    }
+}

@@ -1,0 +1,58 @@
+//! `topology`: nodes, CPUs, memory, distances.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use numaherd_model::Topology;
+
+use crate::args::{Format, TopologyArgs};
+
+/// Prints the topology below a root.
+pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
+    let topology = numaherd_linux::topology::read(&args.root)?;
+    if args.hardware {
+        print!("{}", numaherd_linux::numactl::hardware(&topology));
+        return Ok(ExitCode::SUCCESS);
+    }
+    match args.output {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&topology)?),
+        Format::Csv => print!("{}", csv(&topology)),
+        Format::Table => print!("{}", table(&topology)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn csv(topology: &Topology) -> String {
+    let mut text = String::from("node,cpus,memory_bytes,free_bytes,distances\n");
+    for node in &topology.nodes {
+        let distances: Vec<String> =
+            topology.nodes.iter().map(|to| topology.distance(node.id, to.id).to_string()).collect();
+        text += &format!(
+            "{},\"{}\",{},{},{}\n",
+            node.id,
+            node.cpus,
+            node.memory.0,
+            node.free.0,
+            distances.join(" ")
+        );
+    }
+    text
+}
+
+fn table(topology: &Topology) -> String {
+    let distances = |node: &numaherd_model::Node| {
+        let each = topology.nodes.iter().map(|to| topology.distance(node.id, to.id).to_string());
+        each.collect::<Vec<_>>().join(" ")
+    };
+    let rows = topology.nodes.iter().map(|node| {
+        let cpus = if node.cpus.is_empty() { "none".into() } else { node.cpus.to_string() };
+        [
+            node.id.to_string(),
+            cpus,
+            format!("{} MiB", node.memory.mib()),
+            format!("{} MiB", node.free.mib()),
+            distances(node),
+        ]
+    });
+    numaherd_report::text::grid(["node", "cpus", "memory", "free", "distances"], rows)
+}

@@ -1,0 +1,136 @@
+//! Files of `/proc` and `/sys` below a root: whole text, read into a buffer that is used again.
+//!
+//! Such files are small and have no useful length, so they are read until the kernel says that
+//! there is no more. Hot readers keep a [`Buffer`]: no allocation and three system calls a file.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+/// Something below the root could not be read or was not what it should be.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// The system refused.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The text is not what the kernel prints there.
+    #[error("{} line {line}: expected {expected}, found '{found}'", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// Line, from 1.
+        line: usize,
+        /// What should have been there.
+        expected: &'static str,
+        /// What was there, shortened.
+        found: String,
+    },
+}
+
+/// Longest piece of unexpected text that is shown.
+const SHOWN_CHARS: usize = 60;
+
+impl ReadError {
+    /// Text at `line` of `path` was not as expected.
+    pub(crate) fn parse(path: &Path, line: usize, expected: &'static str, found: &str) -> Self {
+        let found = found.trim_end().chars().take(SHOWN_CHARS).collect();
+        ReadError::Parse { path: path.to_path_buf(), line, expected, found }
+    }
+
+    /// The whole file was not as expected.
+    pub(crate) fn parse_file(path: &Path, expected: &'static str, text: &str) -> Self {
+        Self::parse(path, 1, expected, text.lines().next().unwrap_or_default())
+    }
+}
+
+/// Whether the error says that the file, or the process it is about, is not there (any more).
+pub(crate) fn is_absent(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// The file's text, None where there is no such file.
+pub(crate) fn text_if_present(path: &Path) -> Result<Option<String>, ReadError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(source) => Err(ReadError::Read { path: path.to_path_buf(), source }),
+    }
+}
+
+/// The file's text, which must be there.
+pub(crate) fn text(path: &Path) -> Result<String, ReadError> {
+    let missing = || ReadError::Read {
+        path: path.to_path_buf(),
+        source: io::Error::from_raw_os_error(libc::ENOENT),
+    };
+    text_if_present(path)?.ok_or_else(missing)
+}
+
+/// A buffer to read many files one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Buffer {
+    bytes: Vec<u8>,
+}
+
+/// First size of a buffer: a task's stat or numa_maps line fits many times over.
+const FIRST_BYTES: usize = 8192;
+
+impl Buffer {
+    /// Reads the whole file; None where it, or the task it is about, is gone.
+    pub(crate) fn read(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
+        match self.fill(path) {
+            Ok(len) => Ok(Some(&self.bytes[..len])),
+            Err(error) if is_absent(&error) => Ok(None),
+            Err(source) => Err(ReadError::Read { path: path.to_path_buf(), source }),
+        }
+    }
+
+    fn fill(&mut self, path: &Path) -> io::Result<usize> {
+        let mut file = File::open(path)?;
+        self.bytes.resize(self.bytes.len().max(FIRST_BYTES), 0);
+        let mut len = 0;
+        loop {
+            match file.read(&mut self.bytes[len..]) {
+                Ok(0) => return Ok(len),
+                Ok(more) => len += more,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            }
+            if len == self.bytes.len() {
+                self.bytes.resize(len * 2, 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_longer_than_the_buffer_is_read_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("long");
+        let text: String = (0..5000).map(|i| format!("{i}\n")).collect();
+        std::fs::write(&path, &text).unwrap();
+        let mut buffer = Buffer::default();
+        assert_eq!(buffer.read(&path).unwrap(), Some(text.as_bytes()));
+        std::fs::write(&path, "short").unwrap();
+        assert_eq!(buffer.read(&path).unwrap(), Some(&b"short"[..]));
+        assert_eq!(buffer.read(&folder.path().join("none")).unwrap(), None);
+    }
+
+    #[test]
+    fn errors_are_one_clear_line() {
+        let error = text("/nowhere/at/all".as_ref()).unwrap_err().to_string();
+        assert_eq!(error, "cannot read /nowhere/at/all: No such file or directory (os error 2)");
+        let found = "x".repeat(200) + "\n";
+        let error = ReadError::parse("/f".as_ref(), 3, "a number", &found).to_string();
+        assert_eq!(error, format!("/f line 3: expected a number, found '{}'", "x".repeat(60)));
+    }
+}

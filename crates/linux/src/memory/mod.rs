@@ -1,0 +1,6 @@
+//! Memory: where a process's pages are, and how full the nodes are.
+
+pub mod maps;
+pub mod numa_maps;
+pub mod vmstat;
+pub mod zoneinfo;

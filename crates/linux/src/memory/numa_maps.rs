@@ -1,0 +1,249 @@
+//! `/proc/PID/numa_maps`: policy and pages per node of every mapping.
+//!
+//! Cost: the kernel walks all page tables of the process, about 1 ms per 100 MiB of base pages
+//! (guessed), so it is for starts and fallbacks, not for every 100 ms. The kernel counts pages of
+//! `kernelpagesize_kB`; here everything is in bytes, so that huge pages need no thought.
+//!
+//! Source: the kernel's Documentation/filesystems/proc.rst and show_numa_map (v6.12).
+
+use std::path::Path;
+
+use numaherd_model::{Bytes, NodeId};
+
+use crate::file::{Buffer, ReadError};
+
+/// One mapping.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mapping {
+    /// First address.
+    pub start: u64,
+    /// Memory policy in the kernel's words: `default`, `bind:0-1`, `prefer (many):0`.
+    pub policy: String,
+    /// File behind it.
+    pub file: Option<String>,
+    /// The process's heap.
+    pub heap: bool,
+    /// The main thread's stack.
+    pub stack: bool,
+    /// Made of hugetlb pages.
+    pub huge: bool,
+    /// Anonymous memory.
+    pub anonymous: Bytes,
+    /// Dirty memory.
+    pub dirty: Bytes,
+    /// Memory of a file that is mapped.
+    pub mapped: Bytes,
+    /// Pages on the active list; None where the kernel prints none because all are.
+    pub active: Option<Bytes>,
+    /// Memory being written back.
+    pub writeback: Bytes,
+    /// Memory that has a place in the swap too.
+    pub swap_cache: Bytes,
+    /// Most mappings that any of its pages has; 0 or 1 for private memory.
+    pub most_mappings: u64,
+    /// Resident memory per node, ascending by node.
+    pub nodes: Vec<(NodeId, Bytes)>,
+    /// Size of its pages; 0 when none is resident.
+    pub page_size: Bytes,
+}
+
+/// Reads the mappings of a process, ascending; None when it has ended, or on a kernel without
+/// NUMA.
+///
+/// # Errors
+/// The file cannot be read (other users' processes need privilege), or is not the kernel's.
+pub fn read(root: &Path, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
+    read_file(&root.join(format!("proc/{tgid}/numa_maps")))
+}
+
+fn read_file(path: &Path) -> Result<Option<Vec<Mapping>>, ReadError> {
+    let mut buffer = Buffer::default();
+    let Some(bytes) = buffer.read(path)? else {
+        return Ok(None);
+    };
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.lines().enumerate().map(|(index, line)| {
+        let expected = "'ADDRESS POLICY NAME=PAGES …'";
+        parse(line).ok_or_else(|| ReadError::parse(path, index + 1, expected, line))
+    });
+    lines.collect::<Result<_, _>>().map(Some)
+}
+
+/// Parses one line. Policies may hold spaces (`prefer (many):0-1`), so the policy is whatever
+/// precedes the first attribute; unknown attributes are passed over.
+pub fn parse(line: &str) -> Option<Mapping> {
+    let (address, rest) = line.split_once(' ')?;
+    let mut mapping =
+        Mapping { start: u64::from_str_radix(address, 16).ok()?, ..Mapping::default() };
+    let mut in_policy = true;
+    let mut pages = Counts::default();
+    for word in rest.split_ascii_whitespace() {
+        let attribute = read_attribute(word, &mut mapping, &mut pages)?;
+        if attribute {
+            in_policy = false;
+        } else if in_policy {
+            if !mapping.policy.is_empty() {
+                mapping.policy.push(' ');
+            }
+            mapping.policy.push_str(word);
+        }
+    }
+    if mapping.policy.is_empty() {
+        return None;
+    }
+    let bytes = |count: u64| count.checked_mul(mapping.page_size.0).map(Bytes);
+    let nodes: Option<Vec<_>> =
+        pages.nodes.iter().map(|&(node, count)| Some((node, bytes(count)?))).collect();
+    let mut nodes = nodes?;
+    nodes.sort_unstable();
+    Some(Mapping {
+        anonymous: bytes(pages.anonymous)?,
+        dirty: bytes(pages.dirty)?,
+        mapped: bytes(pages.mapped)?,
+        active: pages.active.map(bytes).unwrap_or_default(),
+        writeback: bytes(pages.writeback)?,
+        swap_cache: bytes(pages.swap_cache)?,
+        nodes,
+        ..mapping
+    })
+}
+
+/// Counts in pages, until the size of a page is known: it stands last on the line.
+#[derive(Default)]
+struct Counts {
+    anonymous: u64,
+    dirty: u64,
+    mapped: u64,
+    active: Option<u64>,
+    writeback: u64,
+    swap_cache: u64,
+    nodes: Vec<(NodeId, u64)>,
+}
+
+/// Takes one word in. Some(false) if it is no attribute, None if its number is none.
+fn read_attribute(word: &str, mapping: &mut Mapping, pages: &mut Counts) -> Option<bool> {
+    let Some((name, value)) = word.split_once('=') else {
+        match word {
+            "heap" => mapping.heap = true,
+            "stack" => mapping.stack = true,
+            "huge" => mapping.huge = true,
+            _ => return Some(false),
+        }
+        return Some(true);
+    };
+    if name == "file" {
+        mapping.file = Some(unescape(value));
+        return Some(true);
+    }
+    let number = || value.parse::<u64>().ok();
+    match name {
+        "anon" => pages.anonymous = number()?,
+        "dirty" => pages.dirty = number()?,
+        "mapped" => pages.mapped = number()?,
+        "mapmax" => mapping.most_mappings = number()?,
+        "active" => pages.active = Some(number()?),
+        "writeback" => pages.writeback = number()?,
+        "swapcache" => pages.swap_cache = number()?,
+        "kernelpagesize_kB" => mapping.page_size = Bytes(number()?.checked_mul(1024)?),
+        _ => match name.strip_prefix('N').and_then(|node| node.parse().ok()) {
+            Some(node) => pages.nodes.push((NodeId(node), number()?)),
+            // policies have a '=' too: interleave=static:0-3
+            None => return Some(false),
+        },
+    }
+    Some(true)
+}
+
+/// The kernel writes space, tab, line end, `=` and `\` of a path as `\` and three octal digits.
+fn unescape(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let code = match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &tail[3..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_whole_line_is_read() {
+        let line = "7f00a0000000 bind=static:0-1 file=/dev/shm/a\\040b\\134c huge anon=3 dirty=2 \
+                    mapped=4 mapmax=5 swapcache=1 active=0 writeback=1 N1=1 N0=3 \
+                    kernelpagesize_kB=2048";
+        let mib = |mib: u64| Bytes(mib << 20);
+        let expected = Mapping {
+            start: 0x7f00_a000_0000,
+            policy: "bind=static:0-1".to_string(),
+            file: Some("/dev/shm/a b\\c".to_string()),
+            heap: false,
+            stack: false,
+            huge: true,
+            anonymous: mib(6),
+            dirty: mib(4),
+            mapped: mib(8),
+            active: Some(Bytes(0)),
+            writeback: mib(2),
+            swap_cache: mib(2),
+            most_mappings: 5,
+            nodes: vec![(NodeId(0), mib(6)), (NodeId(1), mib(2))],
+            page_size: mib(2),
+        };
+        assert_eq!(parse(line), Some(expected));
+    }
+
+    #[test]
+    fn policies_of_several_words_stay_whole() {
+        for (line, policy, heap) in [
+            ("1000 default", "default", false),
+            (
+                "1000 prefer (many):0-1 heap anon=1 N0=1 kernelpagesize_kB=4",
+                "prefer (many):0-1",
+                true,
+            ),
+            ("1000 weighted interleave:0,2", "weighted interleave:0,2", false),
+            ("1000 interleave=relative:0-3 heap", "interleave=relative:0-3", true),
+        ] {
+            let mapping = parse(line).unwrap();
+            assert_eq!((mapping.policy.as_str(), mapping.heap), (policy, heap), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_captured_process_adds_up() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/2x4/root");
+        let mappings = read_file(&Path::new(path).join("proc/self/numa_maps")).unwrap().unwrap();
+        assert!(mappings.iter().any(|m| m.stack) && mappings.iter().any(|m| m.heap));
+        assert!(mappings.is_sorted_by_key(|m| m.start));
+        for mapping in mappings {
+            let resident: u64 = mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum();
+            assert_eq!(resident, mapping.anonymous.0.max(mapping.mapped.0), "{mapping:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_line_is_refused() {
+        for line in ["", "xyz default", "1000", "1000 ", "1000 default N0=x", "1000 heap"] {
+            assert_eq!(parse(line), None, "{line:?}");
+        }
+        let huge = "1000 default N0=18446744073709551615 kernelpagesize_kB=4";
+        assert_eq!(parse(huge), None, "overflow is no panic");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(line in "[0-9a-f]{1,4} [a-zN0-9=\\\\ ]{0,60}") {
+            let _ = parse(&line);
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Tasks: who they are, what they do, where they may run, and who descends from whom.
+//!
+//! Made to be read ten times a second on a slow CPU: a task's stat costs three system calls and
+//! no allocation. Times are in clock ticks as the kernel prints them ([`crate::sys::clock`] tells
+//! how long one is), but for `schedstat`, which counts nanoseconds. What ends meanwhile is None.
+//!
+//! Source of the fields: the kernel's Documentation/filesystems/proc.rst.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use numaherd_model::{CpuId, CpuSet, Nanos, TaskId, TaskState};
+
+use crate::file::{self, Buffer, ReadError};
+
+/// What `/proc/PID/task/TID/stat` tells about a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskStat {
+    /// Thread id and start time in clock ticks since boot.
+    pub id: TaskId,
+    /// Name, at most 15 bytes.
+    pub comm: String,
+    /// The kernel's letter: R running or runnable, S sleeping, D waiting for a device, T stopped,
+    /// Z zombie and so on.
+    pub state: char,
+    /// Parent of its process.
+    pub ppid: u32,
+    /// CPU time in user and kernel mode together, in clock ticks.
+    pub cpu_ticks: u64,
+    /// CPU it last ran on.
+    pub last_cpu: CpuId,
+}
+
+impl TaskStat {
+    /// Whether it runs or wants to.
+    #[must_use]
+    pub fn task_state(&self) -> TaskState {
+        if self.state == 'R' { TaskState::Runnable } else { TaskState::Sleeping }
+    }
+
+    /// Whether it has ended and only waits to be reaped.
+    #[must_use]
+    pub fn is_dead(&self) -> bool {
+        matches!(self.state, 'Z' | 'X' | 'x')
+    }
+}
+
+/// What `/proc/PID/task/TID/schedstat` tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SchedStat {
+    /// Time on a CPU.
+    pub run_time: Nanos,
+    /// Time runnable but waiting for a CPU.
+    pub wait_time: Nanos,
+    /// Times it was put on a CPU.
+    pub slices: u64,
+}
+
+/// Reads tasks below a root.
+#[derive(Debug)]
+pub struct TaskReader {
+    proc: PathBuf,
+    buffer: Buffer,
+}
+
+impl TaskReader {
+    /// A reader of `root`'s `proc`.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        TaskReader { proc: root.join("proc"), buffer: Buffer::default() }
+    }
+
+    /// All processes, ascending.
+    ///
+    /// # Errors
+    /// `/proc` cannot be listed.
+    pub fn processes(&self) -> Result<Vec<u32>, ReadError> {
+        Ok(list_ids(&self.proc)?.unwrap_or_default())
+    }
+
+    /// The threads of a process, ascending; None when it has ended.
+    ///
+    /// # Errors
+    /// The folder cannot be listed for another reason.
+    pub fn threads(&self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {
+        list_ids(&self.proc.join(format!("{tgid}/task")))
+    }
+
+    /// A thread's stat.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a stat.
+    pub fn stat(&mut self, tgid: u32, tid: u32) -> Result<Option<TaskStat>, ReadError> {
+        let path = self.task_file(tgid, tid, "stat");
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        let wrong = || ReadError::parse_file(&path, "the fields of a task's stat", &text);
+        parse_stat(&text).map(Some).ok_or_else(wrong)
+    }
+
+    /// A thread's schedstat; None also where the kernel was built without it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not three numbers.
+    pub fn schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError> {
+        let path = self.task_file(tgid, tid, "schedstat");
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
+        match (numbers.next().flatten(), numbers.next().flatten(), numbers.next().flatten()) {
+            (Some(run), Some(wait), Some(slices)) => {
+                Ok(Some(SchedStat { run_time: Nanos(run), wait_time: Nanos(wait), slices }))
+            }
+            _ => Err(ReadError::parse_file(&path, "three numbers", &text)),
+        }
+    }
+
+    /// The CPUs a thread may run on, from its status. On the live machine
+    /// [`crate::sys::affinity::get`] is cheaper, but hides CPUs that are offline.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds no list of CPUs.
+    pub fn cpus_allowed(&mut self, tgid: u32, tid: u32) -> Result<Option<CpuSet>, ReadError> {
+        let path = self.task_file(tgid, tid, "status");
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        let set = list.and_then(|list| list.parse().ok());
+        let expected = "a line 'Cpus_allowed_list: LIST'";
+        set.map(Some).ok_or_else(|| ReadError::parse_file(&path, expected, &text))
+    }
+
+    /// The thread group a thread belongs to, from its status.
+    ///
+    /// # Errors
+    /// The file cannot be read, or names no group.
+    pub fn tgid(&mut self, tid: u32) -> Result<Option<u32>, ReadError> {
+        let path = self.proc.join(format!("{tid}/status"));
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        let number = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        let tgid = number.and_then(|number| number.trim().parse().ok());
+        tgid.map(Some).ok_or_else(|| ReadError::parse_file(&path, "a line 'Tgid: NUMBER'", &text))
+    }
+
+    /// The process and its descendants, ascending. A child whose parent has ended is no longer
+    /// among them: recognise those by a mark in their environment ([`Self::has_mark`]).
+    ///
+    /// # Errors
+    /// `/proc` cannot be listed.
+    pub fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
+        let mut tree = vec![tgid];
+        let mut next = 0;
+        while let Some(&parent) = tree.get(next) {
+            match self.children(parent)? {
+                Some(children) => tree.extend(children),
+                // built without CONFIG_PROC_CHILDREN: look at every process's parent instead
+                None if next == 0 => return self.tree_by_parents(tgid),
+                None => {}
+            }
+            next += 1;
+        }
+        tree.sort_unstable();
+        tree.dedup();
+        Ok(tree)
+    }
+
+    /// The children of all of a process's threads; None where the kernel keeps no such list or
+    /// the process has ended.
+    fn children(&mut self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {
+        let Some(threads) = self.threads(tgid)? else {
+            return Ok(None);
+        };
+        let mut known = false;
+        let mut children = Vec::new();
+        for tid in threads {
+            let path = self.task_file(tgid, tid, "children");
+            let Some(bytes) = self.buffer.read(&path)? else {
+                continue;
+            };
+            known = true;
+            let text = String::from_utf8_lossy(bytes);
+            children.extend(text.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
+        }
+        Ok(known.then_some(children))
+    }
+
+    fn tree_by_parents(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
+        let mut parents = Vec::new();
+        for pid in self.processes()? {
+            if let Some(stat) = self.stat(pid, pid)? {
+                parents.push((pid, stat.ppid));
+            }
+        }
+        let mut tree = vec![tgid];
+        let mut next = 0;
+        while let Some(&parent) = tree.get(next) {
+            let children = parents.iter().filter(|&&(pid, ppid)| ppid == parent && pid != tgid);
+            tree.extend(children.map(|&(pid, _)| pid));
+            next += 1;
+        }
+        tree.sort_unstable();
+        Ok(tree)
+    }
+
+    /// Whether the process was started with exactly this `NAME=value` in its environment; None
+    /// when it has ended or we may not look.
+    ///
+    /// # Errors
+    /// The file cannot be read for another reason.
+    pub fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
+        let path = self.proc.join(format!("{tgid}/environ"));
+        match self.buffer.read(&path) {
+            Ok(bytes) => {
+                Ok(bytes.map(|bytes| bytes.split(|&b| b == 0).any(|v| v == mark.as_bytes())))
+            }
+            Err(ReadError::Read { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An id of this boot, which a journal is valid for.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn boot_id(&self) -> Result<String, ReadError> {
+        let path = self.proc.join("sys/kernel/random/boot_id");
+        Ok(file::text(&path)?.trim().to_string())
+    }
+
+    fn task_file(&self, tgid: u32, tid: u32, name: &str) -> PathBuf {
+        self.proc.join(format!("{tgid}/task/{tid}/{name}"))
+    }
+}
+
+/// The numbered entries of a folder, ascending.
+fn list_ids(folder: &Path) -> Result<Option<Vec<u32>>, ReadError> {
+    let failed = |source| ReadError::Read { path: folder.to_path_buf(), source };
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if file::is_absent(&error) => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    let mut ids = Vec::new();
+    for entry in entries {
+        match entry {
+            Ok(entry) => {
+                ids.extend(entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()))
+            }
+            Err(error) if file::is_absent(&error) => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    ids.sort_unstable();
+    Ok(Some(ids))
+}
+
+/// Parses a stat. The name stands in parentheses and may hold spaces and parentheses itself, so
+/// the last `)` ends it; fields are counted from there (the state is field 3).
+fn parse_stat(text: &str) -> Option<TaskStat> {
+    let (tid, rest) = text.split_once(" (")?;
+    let (comm, rest) = rest.rsplit_once(") ")?;
+    let mut fields = rest.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let ppid = fields.next()?.parse().ok()?;
+    // 14 utime, 15 stime, 22 starttime, 39 processor
+    let user_ticks: u64 = fields.nth(14 - 5)?.parse().ok()?;
+    let kernel_ticks: u64 = fields.next()?.parse().ok()?;
+    let start = fields.nth(22 - 16)?.parse().ok()?;
+    let last_cpu = fields.nth(39 - 23)?.parse().ok()?;
+    Some(TaskStat {
+        id: TaskId { tid: tid.parse().ok()?, start },
+        comm: comm.to_string(),
+        state,
+        ppid,
+        cpu_ticks: user_ticks.saturating_add(kernel_ticks),
+        last_cpu: CpuId(last_cpu),
+    })
+}
+
+#[cfg(test)]
+mod tests;

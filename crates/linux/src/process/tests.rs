@@ -1,0 +1,128 @@
+//! Made-up and live tasks.
+
+use super::*;
+use proptest::prelude::*;
+
+/// Fields 3 to 52 of a stat with the ones we read set apart: ppid 7, utime 30, stime 12, start
+/// 424242, processor 5.
+const FIELDS: &str = "R 7 1 1 0 -1 4194304 90 0 0 0 30 12 0 0 20 0 8 0 424242 1000 20 \
+     18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 5 0 0 0 0 0 0 0 0 0 0 0 0 0";
+
+fn put(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+}
+
+#[test]
+fn a_stat_is_read_whatever_the_name() {
+    for comm in ["numa02", "a b", ") R 1 (", "((", "", "x) S 9 9"] {
+        let stat = parse_stat(&format!("1234 ({comm}) {FIELDS}\n")).unwrap();
+        let expected = TaskStat {
+            id: TaskId { tid: 1234, start: 424_242 },
+            comm: comm.to_string(),
+            state: 'R',
+            ppid: 7,
+            cpu_ticks: 42,
+            last_cpu: CpuId(5),
+        };
+        assert_eq!(stat, expected);
+        assert_eq!(stat.task_state(), TaskState::Runnable);
+    }
+}
+
+#[test]
+fn what_is_no_stat_is_an_error_naming_the_file() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), "proc/9/task/9/stat", "9 (x) R 1\n");
+    let error = TaskReader::new(root.path()).stat(9, 9).unwrap_err().to_string();
+    assert!(error.ends_with("line 1: expected the fields of a task's stat, found '9 (x) R 1'"));
+}
+
+#[test]
+fn what_is_gone_is_none() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tasks = TaskReader::new(root.path());
+    assert_eq!(tasks.stat(9, 9).unwrap(), None);
+    assert_eq!(tasks.threads(9).unwrap(), None);
+    assert_eq!(tasks.schedstat(9, 9).unwrap(), None);
+    assert_eq!(tasks.cpus_allowed(9, 9).unwrap(), None);
+    assert_eq!(tasks.has_mark(9, "A=1").unwrap(), None);
+    assert_eq!(tasks.tree(9).unwrap(), [9]);
+}
+
+#[test]
+fn a_tree_is_found_by_children_and_by_parents_alike() {
+    // 10 has the children 11 (by its thread 12) and 20; 20 has 21; 30 is someone else's
+    let by_children = tempfile::tempdir().unwrap();
+    for (path, text) in [
+        ("proc/10/task/10/children", "20 "),
+        ("proc/10/task/12/children", "11 "),
+        ("proc/11/task/11/children", ""),
+        ("proc/20/task/20/children", "21 "),
+        ("proc/21/task/21/children", ""),
+        ("proc/30/task/30/children", ""),
+    ] {
+        put(by_children.path(), path, text);
+    }
+    let by_parents = tempfile::tempdir().unwrap();
+    for (pid, ppid) in [(10, 1), (11, 10), (20, 10), (21, 20), (30, 1)] {
+        let fields = FIELDS.replacen(" 7 ", &format!(" {ppid} "), 1);
+        put(
+            by_parents.path(),
+            &format!("proc/{pid}/task/{pid}/stat"),
+            &format!("{pid} (x) {fields}"),
+        );
+    }
+    for root in [by_children, by_parents] {
+        let mut tasks = TaskReader::new(root.path());
+        assert_eq!(tasks.tree(10).unwrap(), [10, 11, 20, 21]);
+        assert_eq!(tasks.tree(30).unwrap(), [30]);
+    }
+}
+
+#[test]
+fn a_mark_is_a_whole_variable() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), "proc/5/environ", "HOME=/\0MARK=12\0");
+    let mut tasks = TaskReader::new(root.path());
+    for (mark, found) in [("MARK=12", true), ("MARK=1", false), ("ARK=12", false)] {
+        assert_eq!(tasks.has_mark(5, mark).unwrap(), Some(found), "{mark}");
+    }
+}
+
+#[test]
+fn this_process_is_read_from_the_live_machine() {
+    let mut tasks = TaskReader::new("/".as_ref());
+    let me = std::process::id();
+    let stat = tasks.stat(me, me).unwrap().unwrap();
+    assert_eq!((stat.id.tid, stat.ppid), (me, std::os::unix::process::parent_id()));
+    assert!(stat.id.start > 0 && !stat.is_dead());
+    assert!(tasks.threads(me).unwrap().unwrap().contains(&me));
+    assert_eq!(tasks.tgid(me).unwrap(), Some(me));
+    assert!(!tasks.cpus_allowed(me, me).unwrap().unwrap().is_empty());
+    assert_eq!(tasks.boot_id().unwrap().len(), 36);
+    assert!(tasks.processes().unwrap().contains(&me));
+    let mut child = std::process::Command::new("sleep")
+        .arg("100")
+        .env("NUMAHERD_TEST_MARK", "7")
+        .spawn()
+        .unwrap();
+    let tree = tasks.tree(me).unwrap();
+    // until exec is done the child still shows our own environment
+    let marked = (0..100).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        tasks.has_mark(child.id(), "NUMAHERD_TEST_MARK=7").unwrap() == Some(true)
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(tree.contains(&child.id()), "{tree:?} lacks {}", child.id());
+    assert!(marked);
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_parser_panic(text in "[0-9 ()RS-]{0,80}") {
+        let _ = parse_stat(&text);
+    }
+}

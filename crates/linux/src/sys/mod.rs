@@ -1,0 +1,61 @@
+//! System calls, safe and with named errors. Thin: what to do with an answer is for others.
+//!
+//! Sets of nodes and CPUs may have any size the kernel allows; buffers grow to the kernel's.
+
+use std::io;
+
+pub mod affinity;
+pub mod clock;
+pub mod identity;
+pub mod mempolicy;
+pub mod pages;
+
+/// A system call failed.
+#[derive(Debug, thiserror::Error)]
+pub enum SysError {
+    /// The task or process has ended.
+    #[error("{call}: task {tid} has ended")]
+    Gone {
+        /// The call.
+        call: &'static str,
+        /// The task it was about.
+        tid: u32,
+    },
+    /// The task belongs to someone else, and we lack CAP_SYS_NICE or CAP_SYS_PTRACE.
+    #[error("{call}: not permitted on task {tid} (run as root or with CAP_SYS_NICE)")]
+    NotPermitted {
+        /// The call.
+        call: &'static str,
+        /// The task it was about.
+        tid: u32,
+    },
+    /// Any other refusal.
+    #[error("{call}: {source}")]
+    Refused {
+        /// The call.
+        call: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+impl SysError {
+    /// The error of a call about task `tid` that has just failed.
+    pub(crate) fn last(call: &'static str, tid: u32) -> Self {
+        Self::from_io(call, tid, io::Error::last_os_error())
+    }
+
+    pub(crate) fn from_io(call: &'static str, tid: u32, source: io::Error) -> Self {
+        match source.raw_os_error() {
+            Some(libc::ESRCH) => SysError::Gone { call, tid },
+            Some(libc::EPERM | libc::EACCES) => SysError::NotPermitted { call, tid },
+            _ => SysError::Refused { call, source },
+        }
+    }
+
+    /// Whether the task has ended.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        matches!(self, SysError::Gone { .. })
+    }
+}

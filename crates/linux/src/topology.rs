@@ -1,0 +1,101 @@
+//! Nodes, CPUs, memory and distances from `/sys/devices/system`.
+//!
+//! | read | for |
+//! |------|-----|
+//! | `node/online` | which nodes there are; sparse, and node 0 may be missing |
+//! | `node/nodeN/cpulist` | its CPUs; empty for a memory-only node |
+//! | `node/nodeN/meminfo` | total and free memory; 0 for a CPU-only node |
+//! | `node/nodeN/distance` | one number per online node, in ascending order of nodes |
+//! | `cpu/online` | CPUs that are offline count nowhere |
+//!
+//! A kernel built without NUMA has no `node` folder: then there is one node 0 with every CPU and
+//! the memory of `/proc/meminfo`, and no distances.
+
+use std::path::Path;
+use std::str::FromStr;
+
+use numaherd_model::{Bytes, CpuSet, Node, NodeId, NodeSet, Topology};
+
+use crate::file::{self, ReadError};
+
+const NODES: &str = "sys/devices/system/node";
+const ONLINE_CPUS: &str = "sys/devices/system/cpu/online";
+
+/// Reads the topology below `root` (`/` for this machine).
+///
+/// # Errors
+/// A file that is missing or is not what the kernel prints there.
+pub fn read(root: &Path) -> Result<Topology, ReadError> {
+    let online_cpus = read_list::<CpuSet>(&root.join(ONLINE_CPUS), "a list of CPUs such as 0-3")?;
+    let expected = "a list of nodes such as 0-1";
+    let Some(ids) = read_list::<NodeSet>(&root.join(NODES).join("online"), expected)? else {
+        return without_numa(root, online_cpus);
+    };
+    let mut topology = Topology::default();
+    for id in ids.iter() {
+        let folder = root.join(NODES).join(format!("node{id}"));
+        topology.nodes.push(read_node(&folder, id, online_cpus.as_ref())?);
+        if let Some(row) = read_distances(&folder.join("distance"), ids.len())? {
+            topology.distances.push(row);
+        }
+    }
+    // Square or nothing: a table with missing rows could be read against the wrong node.
+    if topology.distances.len() != ids.len() {
+        topology.distances.clear();
+    }
+    Ok(topology)
+}
+
+fn without_numa(root: &Path, online_cpus: Option<CpuSet>) -> Result<Topology, ReadError> {
+    // a kernel for one CPU alone has no list of CPUs either
+    let cpus = online_cpus.unwrap_or_else(|| [numaherd_model::CpuId(0)].into_iter().collect());
+    let (memory, free) = read_memory(&root.join("proc/meminfo"))?;
+    let nodes = vec![Node { id: NodeId(0), cpus, memory, free }];
+    Ok(Topology { nodes, distances: Vec::new() })
+}
+
+fn read_node(folder: &Path, id: NodeId, online: Option<&CpuSet>) -> Result<Node, ReadError> {
+    let path = folder.join("cpulist");
+    let cpus = parse_list::<CpuSet>(&path, &file::text(&path)?, "a list of CPUs such as 0-3")?;
+    let cpus = online.map_or_else(|| cpus.clone(), |online| cpus.intersection(online));
+    let (memory, free) = read_memory(&folder.join("meminfo"))?;
+    Ok(Node { id, cpus, memory, free })
+}
+
+/// Total and free memory from a node's meminfo (`Node 0 MemTotal: 5 kB`) or the machine's
+/// (`MemTotal: 5 kB`).
+fn read_memory(path: &Path) -> Result<(Bytes, Bytes), ReadError> {
+    let text = file::text(path)?;
+    let find = |name: &str, expected| {
+        for (index, line) in text.lines().enumerate() {
+            let mut words = line.split_ascii_whitespace().skip_while(|word| *word != name).skip(1);
+            if let Some(value) = words.next() {
+                let kib = value.parse::<u64>().ok().and_then(|kib| kib.checked_mul(1024));
+                let wrong = || ReadError::parse(path, index + 1, expected, line);
+                return kib.filter(|_| words.next() == Some("kB")).map(Bytes).ok_or_else(wrong);
+            }
+        }
+        Err(ReadError::parse_file(path, expected, &text))
+    };
+    Ok((find("MemTotal:", "'MemTotal: NUMBER kB'")?, find("MemFree:", "'MemFree: NUMBER kB'")?))
+}
+
+fn read_distances(path: &Path, nodes: usize) -> Result<Option<Vec<u32>>, ReadError> {
+    let Some(text) = file::text_if_present(path)? else {
+        return Ok(None);
+    };
+    let row: Result<Vec<u32>, _> = text.split_ascii_whitespace().map(str::parse).collect();
+    match row {
+        Ok(row) if row.len() == nodes => Ok(Some(row)),
+        _ => Err(ReadError::parse_file(path, "one distance for each online node", &text)),
+    }
+}
+
+fn read_list<T: FromStr>(path: &Path, expected: &'static str) -> Result<Option<T>, ReadError> {
+    let text = file::text_if_present(path)?;
+    text.map(|text| parse_list(path, &text, expected)).transpose()
+}
+
+fn parse_list<T: FromStr>(path: &Path, text: &str, expected: &'static str) -> Result<T, ReadError> {
+    text.parse().map_err(|_| ReadError::parse_file(path, expected, text))
+}
