@@ -18,6 +18,18 @@ pub enum Command {
     Topology(TopologyArgs),
     /// Run one workload here, once
     Bench(Bench),
+    /// A workload side by side under several placements
+    Compare(Compare),
+    /// One run of a comparison
+    #[command(hide = true)]
+    Cell(CellArgs),
+    /// Keep tasks and their memory together until CMD or the processes end, or Ctrl-C
+    Balance(Balance),
+    /// Put back whatever an ended or killed balance left
+    Restore(Restore),
+    /// Watches over a session
+    #[command(hide = true)]
+    Supervise(Supervise),
     /// An emulated NUMA machine with a real kernel
     #[command(subcommand)]
     Lab(LabCommand),
@@ -61,6 +73,13 @@ pub struct LabArgs {
     /// Machine: a name, or the path of its .toml file
     #[arg(long, value_name = "M", default_value = "2x4")]
     pub machine: String,
+    #[command(flatten)]
+    pub tuning: LabTuning,
+}
+
+/// How an emulated machine is booted.
+#[derive(Args, Clone)]
+pub struct LabTuning {
     /// Kernel: a release fetched by scripts/fetch-kernel, or the path of an image
     #[arg(long, value_name = "K")]
     pub kernel: Option<String>,
@@ -225,4 +244,222 @@ fn parse_size(text: &str) -> Result<usize, String> {
     };
     let bytes = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
     bytes.filter(|n| *n > 0).ok_or_else(|| "bytes, such as 67108864 or 64M".into())
+}
+
+#[derive(Args)]
+#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command"]))]
+pub struct Balance {
+    /// Look after this process and its descendants (repeatable)
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Vec<u32>,
+    /// End when everything has converged
+    #[arg(long)]
+    pub once: bool,
+    /// Leave affinities as they are at the end
+    #[arg(long)]
+    pub keep: bool,
+    /// What decides
+    #[arg(long, value_enum, default_value_t)]
+    pub placement: BalancePlacement,
+    /// Only say what would be done
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Also set the kernel's global knobs (kernel.numa_balancing, scan periods); put back at
+    /// the end
+    #[arg(long)]
+    pub tune_kernel: bool,
+    /// Do without BPF: evidence is where each process's pages lie
+    #[arg(long)]
+    pub no_bpf: bool,
+    /// Write every action with its reason to FILE, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Write what the run came to to FILE, as JSON
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub summary: Option<PathBuf>,
+    /// Tell every action on stderr
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Start CMD and look after it
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BalancePlacement {
+    /// Tasks and pages
+    #[default]
+    Herd,
+    /// Tasks only, pages are left to the kernel
+    HerdTasks,
+}
+
+#[derive(Args)]
+pub struct Restore {
+    /// Only say what would be put back
+    #[arg(long)]
+    pub dry_run: bool,
+    /// This run, even if it was kept on purpose
+    #[arg(long, value_name = "ID")]
+    pub run: Option<String>,
+}
+
+#[derive(Args)]
+pub struct Supervise {
+    #[arg(long)]
+    pub journal: PathBuf,
+    #[arg(long)]
+    pub pid: u32,
+}
+
+#[derive(Args)]
+pub struct Compare {
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+    /// Where: lab, lab:MACHINE or host
+    #[arg(long, value_name = "WHERE", default_value = "lab")]
+    pub on: On,
+    /// Placements, in the order of the table
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "LIST",
+        default_value = "off,kernel,bind,inverse,herd"
+    )]
+    pub placements: Vec<Placement>,
+    /// Runs of each placement
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Seed of the order in which placements are run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    /// Also write a page with a picture to FILE
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Also write the picture alone to FILE
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write every run to FILE as soon as it is there [default: a new file in the cache folder]
+    #[arg(long, value_name = "FILE")]
+    pub results: Option<PathBuf>,
+    /// Keep herd's logs in DIR
+    #[arg(long, value_name = "DIR")]
+    pub logs: Option<PathBuf>,
+    /// On the host: even if it is busy or short of memory
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub lab: LabTuning,
+}
+
+/// Where a comparison runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum On {
+    Lab(String),
+    Host,
+}
+
+impl std::str::FromStr for On {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':').unwrap_or((text, "")) {
+            ("lab", "") => Ok(On::Lab("2x4".into())),
+            ("lab", machine) => Ok(On::Lab(machine.into())),
+            ("host", "") => Ok(On::Host),
+            _ => Err("'lab', 'lab:MACHINE' or 'host'".into()),
+        }
+    }
+}
+
+/// A placement of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Placement {
+    /// Kernel balancing off, nothing done
+    #[value(alias = "default")]
+    Off,
+    /// The kernel's automatic NUMA balancing
+    Kernel,
+    /// The natural static placement
+    Bind,
+    /// Its mirror
+    Inverse,
+    /// Memory interleaved over all nodes
+    Interleave,
+    /// Ours
+    Herd,
+    /// Ours without its page moves
+    HerdTasks,
+}
+
+impl Placement {
+    /// Whether the kernel's balancing must be on.
+    pub fn wants_faults(self) -> bool {
+        matches!(self, Placement::Kernel | Placement::Herd | Placement::HerdTasks)
+    }
+
+    /// Which of balance's placements it is, if any.
+    pub fn balance(self) -> Option<&'static str> {
+        match self {
+            Placement::Herd => Some("herd"),
+            Placement::HerdTasks => Some("herd-tasks"),
+            _ => None,
+        }
+    }
+
+    /// How the workload ties itself.
+    pub fn tie(self) -> &'static str {
+        match self {
+            Placement::Bind => "bind",
+            Placement::Inverse => "inverse",
+            Placement::Interleave => "interleave",
+            _ => "free",
+        }
+    }
+}
+
+impl std::fmt::Display for Placement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}
+
+#[derive(Args)]
+pub struct CellArgs {
+    #[arg(long, value_enum)]
+    pub placement: Placement,
+    #[arg(long)]
+    pub log: Option<PathBuf>,
+    /// Arguments of bench
+    #[arg(last = true)]
+    pub bench: Vec<String>,
+}
+
+impl WorkloadArgs {
+    /// Memory of one process.
+    pub fn size_bytes(&self) -> usize {
+        self.size.unwrap_or(self.name.defaults(self.quick).size_bytes)
+    }
+
+    /// As words for another command line.
+    pub fn words(&self) -> Vec<String> {
+        let mut words = vec![self.name.to_string()];
+        let mut add = |option: &str, value: Option<String>| {
+            words.extend(value.into_iter().flat_map(|value| [option.to_string(), value]));
+        };
+        add("--threads", self.threads.map(|n| n.to_string()));
+        add("--size", self.size.map(|n| n.to_string()));
+        add("--loops", self.loops.map(|n| n.to_string()));
+        let name =
+            |value: Option<clap::builder::PossibleValue>| value.map(|v| v.get_name().to_string());
+        add("--thp", name(self.thp.and_then(|thp| thp.to_possible_value())));
+        add("--start", name(self.start.and_then(|start| start.to_possible_value())));
+        words.extend(self.quick.then(|| "--quick".to_string()));
+        words
+    }
 }

@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod interrupt;
+mod session;
 
 use std::process::ExitCode;
 
@@ -17,6 +18,11 @@ fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Topology(args) => commands::topology::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Cell(args) => commands::cell::run(&args),
+        Command::Balance(args) => commands::balance::run(&args),
+        Command::Restore(args) => commands::restore::run(&args),
+        Command::Supervise(args) => commands::restore::supervise(&args),
         Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
         Command::LabAgent => commands::lab::agent(),
     };

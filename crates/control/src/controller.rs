@@ -51,17 +51,12 @@ impl<P: Placement> Controller<P> {
         Controller { placement, checker, evidence, faults: Vec::new() }
     }
 
-    /// One turn: looks, decides, checks, and does what the check let through. `beat` is called
-    /// after every action, so that whoever watches over us sees that we live.
+    /// One turn: looks, decides, checks, and does what the check let through.
     ///
     /// # Errors
     /// The machine cannot be read, or changes cannot be written down; what was done so far
     /// stays done and is written down.
-    pub fn turn<M: Observe + Actuate>(
-        &mut self,
-        machine: &mut M,
-        beat: &mut dyn FnMut(),
-    ) -> Result<Turn, WorldError> {
+    pub fn turn<M: Observe + Actuate>(&mut self, machine: &mut M) -> Result<Turn, WorldError> {
         let (snapshot, plan) = self.plan(machine)?;
         let verdicts = self.checker.review(&plan, &snapshot);
         let mut outcomes = Vec::with_capacity(plan.actions.len());
@@ -73,7 +68,6 @@ impl<P: Placement> Controller<P> {
                 None => machine.apply(action)?,
             });
             self.learn(action, &outcomes[outcomes.len() - 1]);
-            beat();
         }
         Ok(Turn { snapshot, plan, outcomes, faults: self.faults.len() })
     }
@@ -185,13 +179,12 @@ pub(crate) mod tests {
     #[test]
     fn what_the_check_refuses_is_not_done_and_says_why() {
         let mut machine = Notebook(Vec::new());
-        let mut beats = 0;
-        let turn = Controller::new(Canary).turn(&mut machine, &mut || beats += 1).unwrap();
+        let turn = Controller::new(Canary).turn(&mut machine).unwrap();
         assert_eq!(machine.0.len(), 1);
         assert!(
             matches!(&turn.outcomes[0], Outcome::Skipped(SkipReason::Checked { problem }) if problem.contains("'3'"))
         );
         assert_eq!(turn.outcomes[1], Outcome::Done { moved: Pages(3) });
-        assert_eq!((turn.moved(), turn.acted(), beats), (Pages(3), true, 2));
+        assert_eq!((turn.moved(), turn.acted()), (Pages(3), true));
     }
 }

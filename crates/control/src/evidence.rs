@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Bytes, EvidenceGrade, HintingFault, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
-    Snapshot, Task, TaskId,
+    Bytes, EvidenceGrade, HintingFault, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region,
+    RegionId, RegionUse, Snapshot, Task, TaskId,
 };
 
 /// Bytes in a region: the kernel's huge page.

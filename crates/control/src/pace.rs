@@ -9,7 +9,7 @@ use numaherd_model::Nanos;
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
 /// Between turns after nothing has happened for long.
-const SLOW: Nanos = Nanos(2_000_000_000);
+const SLOW: Nanos = Nanos(1_000_000_000);
 
 /// The waiting times.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ mod tests {
         let mut pace = Pace::new();
         assert_eq!(pace.next(false, false), QUICK);
         let waits: Vec<u64> = (0..6).map(|_| pace.next(false, true).0 / 1_000_000).collect();
-        assert_eq!(waits, [200, 400, 800, 1600, 2000, 2000]);
+        assert_eq!(waits, [200, 400, 800, 1000, 1000, 1000]);
         assert_eq!(pace.next(false, false), QUICK);
     }
 }

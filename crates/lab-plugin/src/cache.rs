@@ -20,11 +20,7 @@ impl Cache {
     #[must_use]
     pub fn new(sets: usize, ways: usize) -> Self {
         debug_assert!(sets.is_power_of_two() && ways > 0);
-        Cache {
-            tags: vec![0; sets * ways].into_boxed_slice(),
-            set_mask: sets as u64 - 1,
-            ways,
-        }
+        Cache { tags: vec![0; sets * ways].into_boxed_slice(), set_mask: sets as u64 - 1, ways }
     }
 
     /// Brings `line` in as the most recent of its set; whether it was there already.
@@ -60,9 +56,7 @@ mod tests {
     #[test]
     fn the_least_recent_line_of_a_full_set_goes() {
         let mut cache = Cache::new(1, 2);
-        let hits: Vec<bool> = [10, 20, 10, 30, 10, 20]
-            .map(|line| cache.touch(line))
-            .to_vec();
+        let hits: Vec<bool> = [10, 20, 10, 30, 10, 20].map(|line| cache.touch(line)).to_vec();
         // 10 and 20 come in; 10 hits and is recent; 30 throws 20 out; 10 stayed; 20 is gone.
         assert_eq!(hits, [false, false, true, false, true, false]);
     }

@@ -22,10 +22,7 @@ impl Dilation {
     #[must_use]
     pub fn new(start_real_ns: u64, ratio: f64) -> Self {
         let guest_ps_per_real_ns_q32 = (ratio * 1000.0 * (1u64 << 32) as f64) as u64;
-        Dilation {
-            start_real_ns,
-            guest_ps_per_real_ns_q32: guest_ps_per_real_ns_q32.max(1),
-        }
+        Dilation { start_real_ns, guest_ps_per_real_ns_q32: guest_ps_per_real_ns_q32.max(1) }
     }
 
     /// Guest time at this moment of real time.
@@ -47,18 +44,10 @@ impl Dilation {
 /// The host's monotonic clock, never libfaketime's, in nanoseconds.
 #[must_use]
 pub fn real_now_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let clock = libc::CLOCK_MONOTONIC as usize;
     // SAFETY: the kernel writes one timespec to the address given, which is ours.
-    unsafe {
-        system_call(
-            libc::SYS_clock_gettime as usize,
-            [clock, &raw mut time as usize, 0, 0],
-        )
-    };
+    unsafe { system_call(libc::SYS_clock_gettime as usize, [clock, &raw mut time as usize, 0, 0]) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -133,22 +122,10 @@ mod tests {
     fn waking_at_the_real_time_of_a_guest_time_is_never_too_early() {
         for ratio in [1.0, 0.25, 0.125, 1.0 / 3.0, 0.0421] {
             let dilation = Dilation::new(77, ratio);
-            for guest_ps in [
-                1,
-                999,
-                50_000_000,
-                3_600_000_000_000_000,
-                86_400_000_000_000_000,
-            ] {
+            for guest_ps in [1, 999, 50_000_000, 3_600_000_000_000_000, 86_400_000_000_000_000] {
                 let real_ns = dilation.real_ns(guest_ps);
-                assert!(
-                    dilation.guest_ps(real_ns) >= guest_ps,
-                    "ratio {ratio}, {guest_ps} ps"
-                );
-                assert!(
-                    dilation.guest_ps(real_ns - 1) <= guest_ps,
-                    "ratio {ratio}, {guest_ps} ps"
-                );
+                assert!(dilation.guest_ps(real_ns) >= guest_ps, "ratio {ratio}, {guest_ps} ps");
+                assert!(dilation.guest_ps(real_ns - 1) <= guest_ps, "ratio {ratio}, {guest_ps} ps");
             }
         }
     }

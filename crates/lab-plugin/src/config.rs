@@ -85,98 +85,49 @@ impl Config {
     /// # Errors
     /// If the file cannot be read or says something impossible.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        let config: Config = serde_json::from_str(&text)
+            .map_err(|source| ConfigError::Parse { path: path.into(), source })?;
+        config.check().map_err(|(field, problem)| ConfigError::Field {
             path: path.into(),
-            source,
+            field,
+            problem,
         })?;
-        let config: Config = serde_json::from_str(&text).map_err(|source| ConfigError::Parse {
-            path: path.into(),
-            source,
-        })?;
-        config
-            .check()
-            .map_err(|(field, problem)| ConfigError::Field {
-                path: path.into(),
-                field,
-                problem,
-            })?;
         Ok(config)
     }
 
     fn check(&self) -> Result<(), (&'static str, String)> {
         let ensure = |good: bool, field, problem: &str| {
-            if good {
-                Ok(())
-            } else {
-                Err((field, problem.to_string()))
-            }
+            if good { Ok(()) } else { Err((field, problem.to_string())) }
         };
         let nodes = self.node_bytes.len();
         let ratio_ok = self.clock_hz_ratio > 1e-6 && self.clock_hz_ratio <= 1000.0;
-        ensure(
-            ratio_ok,
-            "clock_hz_ratio",
-            "must be above 0.000001 and at most 1000",
-        )?;
+        ensure(ratio_ok, "clock_hz_ratio", "must be above 0.000001 and at most 1000")?;
         ensure(
             (1..=MAX_QUANTUM_NS).contains(&self.quantum_ns),
             "quantum_ns",
             "must be 1 ns to 1 s",
         )?;
-        ensure(
-            self.instruction_ps <= MAX_INSTRUCTION_PS,
-            "instruction_ps",
-            "is more than 1 ms",
-        )?;
+        ensure(self.instruction_ps <= MAX_INSTRUCTION_PS, "instruction_ps", "is more than 1 ms")?;
         let line_ok = self.line_bytes.is_power_of_two() && (8..=4096).contains(&self.line_bytes);
-        ensure(
-            line_ok,
-            "line_bytes",
-            "must be a power of two from 8 to 4096",
-        )?;
-        ensure(
-            (1..=64).contains(&self.cache_ways),
-            "cache_ways",
-            "must be 1 to 64",
-        )?;
+        ensure(line_ok, "line_bytes", "must be a power of two from 8 to 4096")?;
+        ensure((1..=64).contains(&self.cache_ways), "cache_ways", "must be 1 to 64")?;
         let set_bytes = self.line_bytes * self.cache_ways;
         let sets_ok = self.cache_bytes <= 1 << 30
             && self.cache_bytes.is_multiple_of(set_bytes)
             && (self.cache_bytes / set_bytes).is_power_of_two();
-        ensure(
-            sets_ok,
-            "cache_bytes",
-            "must be ways × line × a power of two, at most 1 GiB",
-        )?;
-        ensure(
-            (1..=MAX_NODES).contains(&nodes),
-            "node_bytes",
-            "must name 1 to 1024 nodes",
-        )?;
-        let sizes_ok = self
-            .node_bytes
-            .iter()
-            .all(|&bytes| bytes > 0 && bytes <= 1 << 44);
+        ensure(sets_ok, "cache_bytes", "must be ways × line × a power of two, at most 1 GiB")?;
+        ensure((1..=MAX_NODES).contains(&nodes), "node_bytes", "must name 1 to 1024 nodes")?;
+        let sizes_ok = self.node_bytes.iter().all(|&bytes| bytes > 0 && bytes <= 1 << 44);
         ensure(sizes_ok, "node_bytes", "must be 1 byte to 16 TiB each")?;
         ensure(!self.cpu_node.is_empty(), "cpu_node", "names no CPU")?;
         let cpus_ok = self.cpu_node.iter().all(|&node| node < nodes);
-        ensure(
-            cpus_ok,
-            "cpu_node",
-            "names a node that node_bytes does not have",
-        )?;
+        ensure(cpus_ok, "cpu_node", "names a node that node_bytes does not have")?;
         let square =
             self.latency_ns.len() == nodes && self.latency_ns.iter().all(|r| r.len() == nodes);
-        ensure(
-            square,
-            "latency_ns",
-            "must be a square table with a row per node",
-        )?;
-        let latency_ok = self
-            .latency_ns
-            .iter()
-            .flatten()
-            .all(|&ns| ns <= MAX_LATENCY_NS);
+        ensure(square, "latency_ns", "must be a square table with a row per node")?;
+        let latency_ok = self.latency_ns.iter().flatten().all(|&ns| ns <= MAX_LATENCY_NS);
         ensure(latency_ok, "latency_ns", "has an entry above 1 s")
     }
 
@@ -232,17 +183,9 @@ mod tests {
 
     #[test]
     fn a_missing_file_and_a_missing_field_are_one_line_each() {
-        let missing = Config::read(Path::new("/nonexistent/c.json"))
-            .unwrap_err()
-            .to_string();
-        assert!(
-            missing.starts_with("cannot read /nonexistent/c.json: "),
-            "{missing}"
-        );
+        let missing = Config::read(Path::new("/nonexistent/c.json")).unwrap_err().to_string();
+        assert!(missing.starts_with("cannot read /nonexistent/c.json: "), "{missing}");
         let partial = read(r#"{"stats": "s"}"#).unwrap_err();
-        assert!(
-            partial.contains("clock_hz_ratio") && !partial.contains('\n'),
-            "{partial}"
-        );
+        assert!(partial.contains("clock_hz_ratio") && !partial.contains('\n'), "{partial}");
     }
 }

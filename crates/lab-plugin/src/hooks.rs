@@ -61,11 +61,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
     };
     let arguments: Vec<String> = (0..argc.max(0) as usize).map(argument).collect();
     // SAFETY: QEMU's contract; `system` is valid under system emulation.
-    let smp = unsafe {
-        (*info)
-            .system_emulation
-            .then(|| (*info).__bindgen_anon_1.system.max_vcpus)
-    };
+    let smp =
+        unsafe { (*info).system_emulation.then(|| (*info).__bindgen_anon_1.system.max_vcpus) };
     match prepare(&arguments, smp) {
         Ok(machine) => {
             MACHINE.store(Box::into_raw(Box::new(machine)), Ordering::Release);
@@ -95,16 +92,10 @@ fn prepare(arguments: &[String], smp: Option<c_int>) -> Result<Machine, String> 
     let config = Config::read(Path::new(path)).map_err(|error| error.to_string())?;
     if usize::try_from(smp) != Ok(config.cpu_node.len()) {
         let named = config.cpu_node.len();
-        return Err(format!(
-            "{path}: cpu_node names {named} CPUs, the machine has {smp}"
-        ));
+        return Err(format!("{path}: cpu_node names {named} CPUs, the machine has {smp}"));
     }
-    Machine::new(&config).map_err(|error| {
-        format!(
-            "cannot make the stats file {}: {error}",
-            config.stats.display()
-        )
-    })
+    Machine::new(&config)
+        .map_err(|error| format!("cannot make the stats file {}: {error}", config.stats.display()))
 }
 
 #[cfg(feature = "api-v1")]
@@ -143,9 +134,8 @@ unsafe extern "C" fn on_translate(_: qemu::qemu_plugin_id_t, block: *mut qemu::q
                 qemu::qemu_plugin_mem_rw::QEMU_PLUGIN_MEM_RW,
                 ptr::null_mut(),
             );
-            let (marker, drops) = with_bytes(instruction, |bytes| {
-                (Marker::decode(bytes), drops_translations(bytes))
-            });
+            let (marker, drops) =
+                with_bytes(instruction, |bytes| (Marker::decode(bytes), drops_translations(bytes)));
             let on_execution: Option<(OnExecution, usize)> = match marker {
                 Some(marker) => Some((on_marker, usize::from(marker.pack()))),
                 None if drops => Some((on_drop, 0)),
@@ -168,10 +158,8 @@ type OnExecution = unsafe extern "C" fn(c_uint, *mut c_void);
 
 unsafe extern "C" fn on_block(index: c_uint, packed: *mut c_void) {
     let packed = packed.addr() as u64;
-    let (instructions, cost_ps) = (
-        packed & ((1 << INSTRUCTION_BITS) - 1),
-        packed >> INSTRUCTION_BITS,
-    );
+    let (instructions, cost_ps) =
+        (packed & ((1 << INSTRUCTION_BITS) - 1), packed >> INSTRUCTION_BITS);
     with_vcpu(index, |machine, vcpu, i| {
         // SAFETY: QEMU calls on the vCPU's own thread.
         unsafe { vcpu.block(machine, i, instructions, cost_ps) }

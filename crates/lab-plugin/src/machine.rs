@@ -56,16 +56,11 @@ impl Machine {
     /// If the stats file cannot be made.
     pub fn new(config: &Config) -> io::Result<Self> {
         let nodes = config.node_bytes.len();
-        let layout = Layout {
-            cpus: config.cpu_node.len(),
-            nodes,
-        };
+        let layout = Layout { cpus: config.cpu_node.len(), nodes };
         let machine = Machine {
             epoch: AtomicU64::new(0),
             dilation: Dilation::new(clock::real_now_ns(), config.clock_hz_ratio),
-            pace: Pace {
-                quantum_ps: config.quantum_ns * 1000,
-            },
+            pace: Pace { quantum_ps: config.quantum_ns * 1000 },
             instruction_ps: config.instruction_ps,
             vcpus: (0..layout.cpus).map(|cpu| Vcpu::new(config, cpu)).collect(),
             node_map: OnceLock::new(),
@@ -145,11 +140,7 @@ impl Machine {
 
     /// Brings a vCPU's block of the stats file up to date. Called by that vCPU.
     pub fn publish(&self, index: usize, vcpu: &Vcpu, now_ps: u64) {
-        self.stats.publish(
-            index,
-            &vcpu.counts(now_ps, self.charged_ps(now_ps)),
-            vcpu.served(),
-        );
+        self.stats.publish(index, &vcpu.counts(now_ps, self.charged_ps(now_ps)), vcpu.served());
     }
 
     /// vCPU `index` executes a marker.
@@ -158,10 +149,7 @@ impl Machine {
     /// Only from that vCPU's own thread.
     pub unsafe fn obey(&self, index: usize, marker: Marker) {
         let Some(vcpu) = self.vcpu(index) else { return };
-        let mut periods = self
-            .periods
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut periods = self.periods.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match marker {
             Marker::ChargingOn => self.start_charging(&mut periods),
             Marker::ChargingOff => self.stop_charging(),
@@ -238,10 +226,7 @@ impl Machine {
     }
 
     fn publish_strays(&self) {
-        self.stats.set(
-            header::STRAY_MISSES,
-            self.vcpus.iter().map(Vcpu::strays).sum(),
-        );
+        self.stats.set(header::STRAY_MISSES, self.vcpus.iter().map(Vcpu::strays).sum());
     }
 }
 

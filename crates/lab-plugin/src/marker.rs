@@ -77,10 +77,7 @@ impl Marker {
 #[must_use]
 pub fn drops_translations(instruction: &[u8]) -> bool {
     let is_prefix = |byte: &u8| matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e | 0x40..=0x4f | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3);
-    let opcode = instruction
-        .iter()
-        .position(|byte| !is_prefix(byte))
-        .unwrap_or(0);
+    let opcode = instruction.iter().position(|byte| !is_prefix(byte)).unwrap_or(0);
     match &instruction[opcode..] {
         [0x0f, 0x22, ..] | [0x0f, 0x38, 0x82, ..] => true,
         [0x0f, 0x01, modrm, ..] => modrm >> 6 != 3 && modrm >> 3 & 7 == 7,
@@ -107,14 +104,8 @@ mod tests {
     fn other_nops_are_not_markers() {
         // The assembler's own padding, a foreign signature, an unknown op, a cut-off one.
         assert_eq!(Marker::decode(&[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]), None);
-        assert_eq!(
-            Marker::decode(&[0x0f, 0x1f, 0x84, 0, 0, 1, 0x48, 0x4f]),
-            None
-        );
-        assert_eq!(
-            Marker::decode(&[0x0f, 0x1f, 0x84, 0, 0, 9, 0x48, 0x4e]),
-            None
-        );
+        assert_eq!(Marker::decode(&[0x0f, 0x1f, 0x84, 0, 0, 1, 0x48, 0x4f]), None);
+        assert_eq!(Marker::decode(&[0x0f, 0x1f, 0x84, 0, 0, 9, 0x48, 0x4e]), None);
         assert_eq!(Marker::decode(&[0x0f, 0x1f, 0x84, 0, 0, 1, 0x48]), None);
     }
 

@@ -42,11 +42,8 @@ pub enum MemoryLayout {
 /// both `Doubled` and `PcHole` have node 1 at 4–5 GiB), so among those that explain it the first
 /// is taken, what is seen in practice first. A wrong choice shows in the misses that no node's
 /// range holds, which the stats file counts.
-const CANDIDATES: [MemoryLayout; 3] = [
-    MemoryLayout::Doubled,
-    MemoryLayout::Cumulative,
-    MemoryLayout::PcHole,
-];
+const CANDIDATES: [MemoryLayout; 3] =
+    [MemoryLayout::Doubled, MemoryLayout::Cumulative, MemoryLayout::PcHole];
 
 /// Key ranges of the nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,9 +80,7 @@ impl NodeMap {
     /// One node that holds everything.
     #[must_use]
     pub fn whole() -> Self {
-        NodeMap {
-            ranges: vec![(0, u64::MAX, 0)],
-        }
+        NodeMap { ranges: vec![(0, u64::MAX, 0)] }
     }
 
     /// Index of the node that holds `key`; none for ROM, devices and what was never RAM.
@@ -106,9 +101,7 @@ pub struct Touches {
 
 impl Default for Touches {
     fn default() -> Self {
-        Touches {
-            by_node: vec![BTreeMap::new()],
-        }
+        Touches { by_node: vec![BTreeMap::new()] }
     }
 }
 
@@ -136,21 +129,14 @@ impl Touches {
                 .sum();
             (right * 1000).checked_div(all).unwrap_or(0)
         };
-        self.by_node
-            .iter()
-            .enumerate()
-            .map(permille)
-            .min()
-            .unwrap_or(0)
+        self.by_node.iter().enumerate().map(permille).min().unwrap_or(0)
     }
 
     /// The blocks most touched, for a message: `node 0: 0x0 (512) …`.
     fn summary(&self) -> String {
         let node = |(node, buckets): (usize, &BTreeMap<u64, u64>)| {
-            let mut most: Vec<_> = buckets
-                .iter()
-                .map(|(bucket, count)| (*count, *bucket))
-                .collect();
+            let mut most: Vec<_> =
+                buckets.iter().map(|(bucket, count)| (*count, *bucket)).collect();
             most.sort_unstable_by(|a, b| b.cmp(a));
             most.truncate(4);
             let list: Vec<String> = most
@@ -159,12 +145,7 @@ impl Touches {
                 .collect();
             format!("node {node}: {}", list.join(" "))
         };
-        self.by_node
-            .iter()
-            .enumerate()
-            .map(node)
-            .collect::<Vec<_>>()
-            .join(", ")
+        self.by_node.iter().enumerate().map(node).collect::<Vec<_>>().join(", ")
     }
 }
 
@@ -206,22 +187,14 @@ pub fn find(
     if touched != nodes {
         return Err(MapError::Nodes { touched, nodes });
     }
-    if touches
-        .by_node
-        .iter()
-        .any(|buckets| buckets.values().sum::<u64>() < NEEDED_TOUCHES)
-    {
-        return Err(MapError::TooFew {
-            seen: touches.summary(),
-        });
+    if touches.by_node.iter().any(|buckets| buckets.values().sum::<u64>() < NEEDED_TOUCHES) {
+        return Err(MapError::TooFew { seen: touches.summary() });
     }
     CANDIDATES
         .into_iter()
         .map(|layout| (layout, NodeMap::new(layout, node_bytes, below_4g_bytes)))
         .find(|(_, map)| touches.explained_permille(map) >= NEEDED_PERMILLE)
-        .ok_or_else(|| MapError::NoneFits {
-            seen: touches.summary(),
-        })
+        .ok_or_else(|| MapError::NoneFits { seen: touches.summary() })
 }
 
 #[cfg(test)]

@@ -41,9 +41,7 @@ impl Pace {
     pub fn judge(self, virtual_ps: u64, now_ps: u64) -> Verdict {
         let limit_ps = now_ps + self.quantum_ps;
         if virtual_ps >= limit_ps {
-            return Verdict::SleepUntil {
-                guest_ps: virtual_ps,
-            };
+            return Verdict::SleepUntil { guest_ps: virtual_ps };
         }
         Verdict::RunUntil {
             virtual_ps: limit_ps.min(virtual_ps + QUANTA_BETWEEN_LOOKS * self.quantum_ps),
@@ -77,10 +75,7 @@ mod tests {
     #[test]
     fn behind_runs_without_sleeping_but_looks_up_now_and_then() {
         assert_eq!(PACE.judge(90, 100), Verdict::RunUntil { virtual_ps: 150 });
-        assert_eq!(
-            PACE.judge(1_000, 100_000),
-            Verdict::RunUntil { virtual_ps: 1_800 }
-        );
+        assert_eq!(PACE.judge(1_000, 100_000), Verdict::RunUntil { virtual_ps: 1_800 });
     }
 
     #[test]

@@ -35,16 +35,7 @@ pub struct CpuCounts {
 impl CpuCounts {
     fn words(&self) -> [u64; layout::CPU_WORDS] {
         let c = self;
-        [
-            c.instructions,
-            c.accesses,
-            c.misses,
-            c.late_ns,
-            c.slept_ns,
-            c.idle_ns,
-            c.lag_ns,
-            0,
-        ]
+        [c.instructions, c.accesses, c.misses, c.late_ns, c.slept_ns, c.idle_ns, c.lag_ns, 0]
     }
 }
 
@@ -60,12 +51,8 @@ impl Stats {
     /// # Errors
     /// If the file cannot be opened, sized or mapped.
     pub fn create(path: &Path, layout: Layout) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let bytes = layout.words() * size_of::<u64>();
         file.set_len(bytes as u64)?;
         // SAFETY: a new shared mapping of a file we hold open; no other memory is touched.
@@ -129,11 +116,7 @@ impl Stats {
         self.set(first + 1, guest_ns);
         for cpu in 0..self.layout.cpus {
             let (counts, served) = block(cpu);
-            self.write_block(
-                self.layout.snapshot_block(number, cpu),
-                &counts,
-                served.into_iter(),
-            );
+            self.write_block(self.layout.snapshot_block(number, cpu), &counts, served.into_iter());
         }
         self.words[header::SNAPSHOTS_TAKEN].store(number + 1, Ordering::Release);
     }
@@ -145,10 +128,7 @@ mod tests {
 
     fn read(path: &Path) -> Vec<u64> {
         let bytes = std::fs::read(path).unwrap();
-        bytes
-            .chunks(8)
-            .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
-            .collect()
+        bytes.chunks(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
     #[test]
@@ -169,21 +149,12 @@ mod tests {
         };
         stats.publish(1, &counts, [30, 31].into_iter());
         stats.append_snapshot(9, 1234, |cpu| {
-            (
-                CpuCounts {
-                    misses: cpu as u64,
-                    ..counts.clone()
-                },
-                vec![40, 41],
-            )
+            (CpuCounts { misses: cpu as u64, ..counts.clone() }, vec![40, 41])
         });
 
         let words = read(&path);
         assert_eq!(words.len(), layout.words());
-        assert_eq!(
-            words[..16],
-            [layout::MAGIC, 1, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
-        );
+        assert_eq!(words[..16], [layout::MAGIC, 1, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(words[16..26], [0; 10]);
         assert_eq!(words[26..36], [1, 2, 3, 4, 5, 6, 7, 0, 30, 31]);
         assert_eq!(words[36..38], [9, 1234]);
@@ -194,11 +165,7 @@ mod tests {
     #[test]
     fn a_folder_that_does_not_exist_is_an_error() {
         assert!(
-            Stats::create(
-                Path::new("/nonexistent/stats"),
-                Layout { cpus: 1, nodes: 1 }
-            )
-            .is_err()
+            Stats::create(Path::new("/nonexistent/stats"), Layout { cpus: 1, nodes: 1 }).is_err()
         );
     }
 }

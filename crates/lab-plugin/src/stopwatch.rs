@@ -27,25 +27,17 @@ impl Stopwatch {
     #[must_use]
     pub fn shows_ps(&self, now_ps: u64) -> u64 {
         let word = self.0.load(Ordering::Relaxed);
-        if word & STOPPED != 0 {
-            word & !STOPPED
-        } else {
-            now_ps.saturating_sub(word)
-        }
+        if word & STOPPED != 0 { word & !STOPPED } else { now_ps.saturating_sub(word) }
     }
 
     /// Goes on from what it shows.
     pub fn start(&self, now_ps: u64) {
-        self.0.store(
-            now_ps.saturating_sub(self.shows_ps(now_ps)),
-            Ordering::Relaxed,
-        );
+        self.0.store(now_ps.saturating_sub(self.shows_ps(now_ps)), Ordering::Relaxed);
     }
 
     /// Stays at what it shows.
     pub fn stop(&self, now_ps: u64) {
-        self.0
-            .store(self.shows_ps(now_ps) | STOPPED, Ordering::Relaxed);
+        self.0.store(self.shows_ps(now_ps) | STOPPED, Ordering::Relaxed);
     }
 }
 

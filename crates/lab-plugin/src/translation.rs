@@ -49,10 +49,7 @@ struct Entry {
     frame: Frame,
 }
 
-const EMPTY: Entry = Entry {
-    tag: 0,
-    frame: Frame(0),
-};
+const EMPTY: Entry = Entry { tag: 0, frame: Frame(0) };
 
 /// The table.
 pub struct Translations {
@@ -63,10 +60,7 @@ pub struct Translations {
 
 impl Default for Translations {
     fn default() -> Self {
-        Translations {
-            entries: Box::new([EMPTY; ENTRIES]),
-            generation: 1,
-        }
+        Translations { entries: Box::new([EMPTY; ENTRIES]), generation: 1 }
     }
 }
 
@@ -116,11 +110,7 @@ mod tests {
     #[test]
     fn a_page_is_found_until_the_table_is_cleared() {
         let mut table = Translations::default();
-        assert_eq!(
-            table.find(0),
-            None,
-            "the empty table knows nothing, not even page 0"
-        );
+        assert_eq!(table.find(0), None, "the empty table knows nothing, not even page 0");
         table.insert(0x5000, Frame::new(0x9000, 1));
         assert_eq!(table.find(0x5fff), Some(Frame::new(0x9000, 1)));
         assert_eq!(table.find(0x6000), None);

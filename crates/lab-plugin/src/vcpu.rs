@@ -123,10 +123,7 @@ impl Vcpu {
             epoch: 0,
             check_ps: 0,
             line_shift: config.line_bytes.ilog2(),
-            latency_ps: config.latency_ns[own_node]
-                .iter()
-                .map(|ns| ns * 1000)
-                .collect(),
+            latency_ps: config.latency_ns[own_node].iter().map(|ns| ns * 1000).collect(),
             own_node,
             translations: Translations::default(),
             cache: Cache::new(config.cache_sets(), config.cache_ways as usize),
@@ -187,8 +184,7 @@ impl Vcpu {
         }
         let now_ps = machine.now_ps();
         if core.epoch != 0 {
-            self.late_ps
-                .add(pace::lag_ps(self.virtual_ps.get(), now_ps));
+            self.late_ps.add(pace::lag_ps(self.virtual_ps.get(), now_ps));
         }
         self.virtual_ps.set(now_ps);
         core.check_ps = 0;
@@ -331,8 +327,7 @@ impl Vcpu {
         if !was_idle {
             return;
         }
-        self.idle_ps
-            .add(self.idle_time_ps(machine.charged_ps(now_ps)));
+        self.idle_ps.add(self.idle_time_ps(machine.charged_ps(now_ps)));
         // SAFETY: own thread; this is the only borrow.
         if matches!(unsafe { self.core() }.epoch, 0 | LEARNING) {
             return; // if it went idle before charging was on, its time starts with its next block
@@ -368,10 +363,7 @@ impl Vcpu {
         let core = unsafe { self.core() };
         // Empty, so that a small buffer's lines are misses for each node.
         core.cache.clear();
-        core.touches
-            .as_mut()
-            .map(|touches| touches.next_node())
-            .is_some()
+        core.touches.as_mut().map(|touches| touches.next_node()).is_some()
     }
 
     /// What it has counted up to `now_ps`, when charging has been on for

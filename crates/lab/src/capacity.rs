@@ -18,7 +18,7 @@ use crate::tools::Tools;
 /// Share of the measured capacity that a machine may ask for. Measured: kernel code and eight
 /// CPUs taking turns on two cores cost more than the boot sector's loop, and another process
 /// may come to want a core.
-const USABLE_SHARE: f64 = 0.55;
+const USABLE_SHARE: f64 = 0.4;
 
 /// How long instructions are counted.
 const WINDOW: Duration = Duration::from_millis(500);
@@ -93,8 +93,8 @@ impl Capacity {
     /// Real seconds per guest second at which the host carries all CPUs of the machine at full
     /// speed, rounded up to a quarter so that equal hosts get equal machines.
     ///
-    /// Worked example: 8 CPUs × 100 million a second on a host that carries 400 million: 800 ÷
-    /// (400 × 0.55) = 3.64, rounded up to 3.75.
+    /// Worked example: 8 CPUs × 100 million a second on a host that carries 500 million: 800 ÷
+    /// (500 × 0.4) = 4.
     #[must_use]
     pub fn dilation(&self, machine: &Machine) -> f64 {
         let needed = machine.instructions_per_second();
@@ -195,7 +195,8 @@ mod tests {
     fn dilation_follows_from_capacity_and_never_speeds_time_up() {
         let machine = Machine::find("2x4").unwrap();
         let dilation = |rate| Capacity { instructions_per_second: rate }.dilation(&machine);
-        assert_eq!(dilation(4e8), 3.75);
+        assert_eq!(dilation(5e8), 4.0);
+        assert_eq!(dilation(7e8), 3.0);
         assert_eq!(dilation(1e12), 1.0);
     }
 }

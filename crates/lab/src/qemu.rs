@@ -38,7 +38,7 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     add(&["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
     add(&["-accel", "tcg,thread=multi,tb-size=512"]);
     // Byte-wise string instructions (ERMS) would be charged a byte at a time.
-    add(&["-machine", "pc", "-cpu", "max,-erms,-fsrm,-la57"]);
+    add(&["-machine", "pc", "-cpu", "max,-erms,-fsrm,-la57,l3-cache=off"]);
     add(&["-m", &format!("{}M", machine.memory_mib())]);
     add(&["-smp", &smp(machine)]);
     let mut first_cpu = 0;

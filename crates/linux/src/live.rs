@@ -4,15 +4,15 @@
 //! Looks after the processes it is given and their descendants, for as long as they live.
 //! Every affinity is written down in the journal before it is changed. A task whose owner
 //! changes its affinity meanwhile is the owner's again. A task born with an affinity that is
-//! ours (a thread or child of a placed task) is written down as placed.
+//! ours (a thread or child of a placed task) is written down and set free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use numaherd_model::{
-    Action, Actuate, Change, Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault,
-    Journal, Nanos, NodeId, NodeState, Observe, Outcome, ProcessId, SkipReason, Snapshot, Task,
-    TaskId, Topology, WorldError,
+    Action, Actuate, Change, Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal,
+    Nanos, NodeId, NodeState, Observe, Outcome, ProcessId, SkipReason, Snapshot, Task, TaskId,
+    Topology, WorldError,
 };
 
 use crate::process::{TaskReader, TaskStat};
@@ -40,6 +40,7 @@ pub struct LiveMachine {
     last_run: BTreeMap<TaskId, (Nanos, Nanos)>,
     nodes: Option<(Nanos, Vec<NodeState>, bool)>,
     mover: migrate::Mover,
+    beat: Box<dyn FnMut()>,
 }
 
 /// A task we placed.
@@ -62,6 +63,8 @@ pub struct LiveOptions {
     pub journal: Box<dyn Journal>,
     /// Whether to act, or only to say what would be done.
     pub acts: bool,
+    /// Called often, so that whoever watches over us sees that we live.
+    pub beat: Box<dyn FnMut()>,
 }
 
 impl LiveMachine {
@@ -83,6 +86,7 @@ impl LiveMachine {
             last_run: BTreeMap::new(),
             nodes: None,
             mover: migrate::Mover::new(),
+            beat: options.beat,
             root: options.root,
         })
     }
@@ -124,6 +128,7 @@ impl LiveMachine {
                 let Some(stat) = stat.filter(|stat| !stat.is_dead()) else { continue };
                 let Ok(allowed) = affinity::get(tid) else { continue };
                 tasks.push(self.task(process, &stat, allowed, now)?);
+                (self.beat)();
             }
         }
         tasks.sort_by_key(|task| task.id);
@@ -134,16 +139,20 @@ impl LiveMachine {
         &mut self,
         process: ProcessId,
         stat: &TaskStat,
-        allowed: CpuSet,
+        mut allowed: CpuSet,
         now: Nanos,
     ) -> Result<Task, WorldError> {
-        self.recognise(process, stat.id, &allowed)?;
+        self.recognise(process, stat.id, &mut allowed)?;
         let tick = clock::tick();
         let schedstat = self.reader.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;
         let cpu_time = schedstat.map_or(Nanos(stat.cpu_ticks * tick.0), |s| s.run_time);
-        let busy = self.last_run.insert(stat.id, (now, cpu_time)).map(|(then, before)| {
-            cpu_time.since(before).0 * 1000 / now.since(then).0.max(1)
-        });
+        let age = clock::since_boot().since(Nanos(stat.id.start * tick.0));
+        // A task seen for the first time: over its whole life.
+        let (then, before) = self
+            .last_run
+            .insert(stat.id, (now, cpu_time))
+            .unwrap_or((Nanos(now.0.saturating_sub(age.0)), Nanos(0)));
+        let busy = cpu_time.since(before).0 * 1000 / now.since(then).0.max(1);
         self.processes.insert(stat.id, process);
         let ours = self.ours.get(&stat.id);
         Ok(Task {
@@ -154,19 +163,21 @@ impl LiveMachine {
             cpus_allowed: allowed,
             last_cpu: stat.last_cpu,
             cpu_time,
-            busy_permille: busy.unwrap_or(0).min(1000) as u32,
-            age: clock::since_boot().since(Nanos(stat.id.start * tick.0)),
+            busy_permille: busy.min(1000) as u32,
+            age,
             state: stat.task_state(),
             faults: Vec::new(),
         })
     }
 
-    /// Notices an owner that changed an affinity of ours, and a task that was born with one.
+    /// Notices an owner that changed an affinity of ours, and a task that was born with one:
+    /// that is set free at once, for nothing is known of it, and a crowd born of one placed
+    /// task would be crammed onto its node.
     fn recognise(
         &mut self,
         process: ProcessId,
         task: TaskId,
-        allowed: &CpuSet,
+        allowed: &mut CpuSet,
     ) -> Result<(), WorldError> {
         if let Some(ours) = self.ours.get(&task) {
             if ours.set != *allowed {
@@ -184,7 +195,9 @@ impl LiveMachine {
             after: parent.set.clone(),
         };
         self.journal.before(&change).map_err(|source| WorldError::Journal { source })?;
-        self.ours.insert(task, parent);
+        if self.acts && affinity::set(task.tid, &parent.owner).is_ok() {
+            *allowed = parent.owner;
+        }
         Ok(())
     }
 
@@ -196,7 +209,8 @@ impl LiveMachine {
             return Ok((nodes.clone(), *tiering));
         }
         let nodes = memory::zoneinfo::read(&self.root).map_err(read_error)?;
-        let mode = knobs::read_number(&self.root, knobs::Knob::NumaBalancing).map_err(read_error)?;
+        let mode =
+            knobs::read_number(&self.root, knobs::Knob::NumaBalancing).map_err(read_error)?;
         let tiering = mode.is_some_and(|mode| mode & 2 != 0);
         self.nodes = Some((now, nodes.clone(), tiering));
         Ok((nodes, tiering))
@@ -227,8 +241,7 @@ impl LiveMachine {
             Some(ours) => ours.owner.clone(),
             None => current,
         };
-        let change =
-            Change::Affinity { task, process, before: owner.clone(), after: cpus.clone() };
+        let change = Change::Affinity { task, process, before: owner.clone(), after: cpus.clone() };
         self.journal.before(&change).map_err(|source| WorldError::Journal { source })?;
         match affinity::set(task.tid, cpus) {
             Ok(()) => {}
@@ -287,7 +300,7 @@ impl Actuate for LiveMachine {
             Action::ReleaseTask { task, cpus, .. } => self.place(*task, cpus, None),
             Action::MovePages { region, len, to, .. } => {
                 let page_size = crate::sys::pages::size();
-                Ok(self.mover.move_region(*region, *len, *to, page_size))
+                Ok(self.mover.move_region(*region, *len, *to, page_size, &mut self.beat))
             }
         }
     }

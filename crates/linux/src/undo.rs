@@ -52,10 +52,9 @@ pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) 
         if after != before {
             masks.entry(after.clone()).or_insert_with(|| before.clone());
         }
-        tasks
-            .entry(*task)
-            .and_modify(|entry| entry.after = after.clone())
-            .or_insert_with(|| Entry { tgid: process.tgid, before: before.clone(), after: after.clone() });
+        tasks.entry(*task).and_modify(|entry| entry.after = after.clone()).or_insert_with(|| {
+            Entry { tgid: process.tgid, before: before.clone(), after: after.clone() }
+        });
     }
     // Descendants first: once a parent has its own mask back, its newborn are no concern.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
@@ -82,7 +81,8 @@ fn put_back(
     dry_run: bool,
     undone: &mut Undone,
 ) {
-    let alive = reader.stat(entry.tgid, task.tid).ok().flatten().is_some_and(|stat| stat.id == task);
+    let alive =
+        reader.stat(entry.tgid, task.tid).ok().flatten().is_some_and(|stat| stat.id == task);
     let Some(current) = affinity::get(task.tid).ok().filter(|_| alive) else {
         undone.gone += 1;
         return;
@@ -259,7 +259,10 @@ mod tests {
         write("theirs", "9\n");
         let changes = [knob("ours", "1", "2"), knob("ours", "2", "3"), knob("theirs", "1", "2")];
         let dry = undo("/".as_ref(), &changes, None, true);
-        assert_eq!((dry.knobs, std::fs::read_to_string(dir.path().join("ours")).unwrap()), (1, "3\n".into()));
+        assert_eq!(
+            (dry.knobs, std::fs::read_to_string(dir.path().join("ours")).unwrap()),
+            (1, "3\n".into())
+        );
         let undone = undo("/".as_ref(), &changes, None, false);
         assert_eq!((undone.knobs, undone.changed_since), (1, 1));
         assert_eq!(std::fs::read_to_string(dir.path().join("ours")).unwrap(), "1");

@@ -5,8 +5,8 @@
 //! by shared faults; here as one assignment problem solved anew for each snapshot
 //! ([`crate::demand`], [`crate::search`]).
 //!
-//! It waits until most busy tasks have evidence, places everybody it knows (those already right
-//! are held where they are, lest the kernel's balancing take them away), and sends regions
+//! It waits until most busy tasks have evidence, places everybody it knows (where tasks crowd,
+//! those already right are held, lest the kernel's balancing take them away), and sends regions
 //! after them ([`crate::pages`]). A placed task moves again only for a clear gain and not
 //! within [`SETTLE`] of its last move.
 
@@ -27,6 +27,9 @@ const MIN_GAIN: u64 = SHARE / 100 * 8 * 11;
 
 /// Busy tasks that must have evidence before anybody is placed, per mille.
 const ENOUGH_KNOWN_PERMILLE: usize = 750;
+
+/// A busy task younger than this may still get its evidence: nothing has converged before.
+const YOUNG: Nanos = Nanos(3_000_000_000);
 
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
 const CONVERGED_PERMILLE: u32 = 900;
@@ -78,17 +81,22 @@ impl Placement for Herd {
             // Half a swap would overload a node: wait for all of it.
             at.clone_from(&today);
         }
+        let crowded = is_crowded(&demand);
         let mut actions = Vec::new();
         for (i, task) in demand.tasks.iter().enumerate() {
             let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let stays = at[i] == today[i];
+            if stays && !crowded {
+                continue;
+            }
             let cpus = &task.cpus[at[i]];
             let whole = demand.tasks[i].cpus.iter().filter(|cpus| !cpus.is_empty()).count() > 1;
-            if !known || cpus.is_empty() || !whole || (task.placed && at[i] == today[i]) {
+            if !known || cpus.is_empty() || !whole || (task.placed && stays) {
                 continue;
             }
             self.placed_at.insert(task.id, snapshot.time);
             let node = demand.nodes[at[i]];
-            let reason = reason(&demand, &at, i, at[i] == today[i]);
+            let reason = reason(&demand, &at, i, stays);
             actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });
         }
         let follow = pages::follow(snapshot, &demand, &at);
@@ -97,7 +105,7 @@ impl Placement for Herd {
             actions.extend(follow);
         }
         let converged = (!waiting || !self.moves_pages && actions.is_empty())
-            && all_known_are_placed(&demand)
+            && nobody_is_left(&demand, snapshot, crowded)
             && strength_permille >= CONVERGED_PERMILLE;
         Plan { actions, strength_permille, converged }
     }
@@ -113,9 +121,23 @@ fn enough_is_known(demand: &Demand) -> bool {
     known > 0 && known * 1000 >= busy.count() * ENOUGH_KNOWN_PERMILLE
 }
 
-fn all_known_are_placed(demand: &Demand) -> bool {
+/// Whether busy tasks do not all fit the smallest node: only then will the kernel's balancing
+/// take tasks off a node where they are well, and only then are they held.
+fn is_crowded(demand: &Demand) -> bool {
+    let busy = demand.tasks.iter().filter(|task| task.claims_cpu).count();
+    let smallest = demand.capacity.iter().copied().filter(|&cpus| cpus > 0).min();
+    smallest.is_some_and(|smallest| busy > smallest)
+}
+
+/// Whether every busy task has a place, or none to choose, or has lived long enough without
+/// showing where its memory is.
+fn nobody_is_left(demand: &Demand, snapshot: &Snapshot, crowded: bool) -> bool {
     let fixed = |cpus: &[numaherd_model::CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
-    demand.tasks.iter().all(|task| task.placed || !task.claims_cpu || fixed(&task.cpus))
+    demand.tasks.iter().zip(&snapshot.tasks).all(|(task, seen)| {
+        let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+        let settled = if known { task.placed || !crowded } else { seen.age >= YOUNG };
+        settled || fixed(&task.cpus)
+    })
 }
 
 /// Why task `i` belongs where `at` says: memory it uses alone, memory it shares with tasks
@@ -174,6 +196,25 @@ mod tests {
         assert_eq!(moves, 4);
         assert!(!plan.converged);
         assert_eq!(plan.strength_permille, 500);
+    }
+
+    #[test]
+    fn a_lone_task_that_is_well_is_not_tied_down() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 400)], &[(0, 512)]);
+        let plan = Herd::new().decide(&scene.snapshot());
+        assert!(plan.actions.is_empty() && plan.converged, "{plan:?}");
+    }
+
+    #[test]
+    fn a_young_task_without_evidence_keeps_the_loop_awake() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 400)], &[(0, 512)]);
+        scene.task(2, 1, 0);
+        scene.edit().tasks[1].age = Nanos(100_000_000);
+        assert!(!Herd::new().decide(&scene.snapshot()).converged);
     }
 
     #[test]

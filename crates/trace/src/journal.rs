@@ -58,6 +58,14 @@ impl FileJournal {
         &self.path
     }
 
+    /// Its changes are to stay: only asked for by name are they undone.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn keep(&mut self) -> io::Result<()> {
+        self.append(Event::End { kept: true })
+    }
+
     fn append(&mut self, event: Event) -> io::Result<()> {
         let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let text = Line { v: VERSION, t, event }.text()?;
@@ -86,6 +94,8 @@ pub struct LeftBehind {
     pub start: u64,
     /// What it looked after.
     pub about: String,
+    /// Left in place on purpose.
+    pub kept: bool,
     /// Changes, oldest first.
     pub changes: Vec<Change>,
 }
@@ -102,12 +112,15 @@ impl LeftBehind {
         else {
             return Ok(None);
         };
-        let changes = lines.filter_map(|line| match line.event {
-            Event::Before(change) => Some(change),
-            _ => None,
-        });
-        let changes = changes.collect();
-        Ok(Some(LeftBehind { path: path.into(), run, boot, pid, start, about, changes }))
+        let (mut kept, mut changes) = (false, Vec::new());
+        for line in lines {
+            match line.event {
+                Event::Before(change) => changes.push(change),
+                Event::End { kept: on_purpose } => kept = on_purpose,
+                _ => {}
+            }
+        }
+        Ok(Some(LeftBehind { path: path.into(), run, boot, pid, start, about, kept, changes }))
     }
 
     /// All journals in the folder, by name.
@@ -149,6 +162,9 @@ mod tests {
         let mut journal = FileJournal::create(dir.path(), "r1", begin()).unwrap();
         journal.before(&knob("1")).unwrap();
         journal.before(&knob("2")).unwrap();
+        assert!(!LeftBehind::find(dir.path()).unwrap()[0].kept);
+        journal.keep().unwrap();
+        assert!(LeftBehind::find(dir.path()).unwrap()[0].kept);
         let mut torn = OpenOptions::new().append(true).open(journal.path()).unwrap();
         torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
         let found = LeftBehind::find(dir.path()).unwrap();

@@ -66,12 +66,14 @@ pub struct Params {
 }
 
 /// What a run took.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Elapsed {
     /// From the end of initialisation to the last thread.
     pub seconds: f64,
     /// The whole run, initialisation included.
     pub whole_seconds: f64,
+    /// End of initialisation on the monotonic clock, in nanoseconds.
+    pub start_ns: u64,
     /// From the end of initialisation to each thread's end.
     pub thread_seconds: Vec<f64>,
     /// Bytes written in the timed part.
@@ -84,7 +86,7 @@ impl Elapsed {
         let since = |end: &u64| end.saturating_sub(start_ns) as f64 / 1e9;
         let thread_seconds: Vec<f64> = ends_ns.iter().map(since).collect();
         let seconds = thread_seconds.iter().copied().fold(0.0, f64::max);
-        Elapsed { seconds, whole_seconds, thread_seconds, bytes }
+        Elapsed { seconds, whole_seconds, start_ns, thread_seconds, bytes }
     }
 }
 

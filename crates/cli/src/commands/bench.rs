@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::args::{Bench, Format, StartArg, TieArg, Workload, WorkloadArgs};
 
 /// What a bench prints.
-#[derive(Serialize, serde::Deserialize)]
+#[derive(Debug, Serialize, serde::Deserialize)]
 pub struct BenchResult {
     /// Workload.
     pub workload: String,
@@ -19,6 +19,8 @@ pub struct BenchResult {
     pub seconds: f64,
     /// The whole run.
     pub whole_seconds: f64,
+    /// End of initialisation on the monotonic clock, in nanoseconds.
+    pub start_ns: u64,
     /// From the end of initialisation to each thread's end.
     pub thread_seconds: Vec<f64>,
     /// Bytes written in the timed part.
@@ -62,6 +64,7 @@ fn print(args: &Bench, params: &Params, elapsed: &Elapsed) -> Result<()> {
         workload: args.workload.name.to_string(),
         seconds: elapsed.seconds,
         whole_seconds: elapsed.whole_seconds,
+        start_ns: elapsed.start_ns,
         thread_seconds: elapsed.thread_seconds.clone(),
         bytes: elapsed.bytes,
         threads: params.threads,

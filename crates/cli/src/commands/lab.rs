@@ -41,7 +41,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     let interrupted = interrupt::flag()?;
     let timeout = args.timeout.map(Duration::from_secs);
     let booted = boot(&args.lab, shares, timeout, &interrupted, &story);
-    let ended = booted.and_then(|mut guest| {
+    let ended = booted.and_then(|(mut guest, _)| {
         if !std::io::stdin().is_terminal() {
             guest.feed(std::io::stdin());
         }
@@ -97,23 +97,23 @@ fn copy_output(output: Output, bytes: &[u8]) {
     };
 }
 
-/// Finds what a lab needs, measures this host, and boots.
+/// Finds what a lab needs, measures this host, and boots; answers the dilation too.
 pub fn boot(
     args: &LabArgs,
     shares: Vec<PathBuf>,
     timeout: Option<Duration>,
     interrupted: &Arc<AtomicBool>,
     story: &dyn Fn(&str),
-) -> Result<Guest> {
+) -> Result<(Guest, f64)> {
     let machine = Machine::find(&args.machine)?;
     let tools = Tools::find()?;
-    let kernel = Kernel::find(args.kernel.as_deref(), &cache_dir())?;
+    let kernel = Kernel::find(args.tuning.kernel.as_deref(), &cache_dir())?;
     let program = std::env::current_exe().context("cannot find our own program")?;
-    let plugin = (!args.no_distance).then(|| plugin_beside(&program));
+    let plugin = (!args.tuning.no_distance).then(|| plugin_beside(&program));
     if let Some(path) = plugin.as_ref().filter(|path| !path.is_file()) {
         return Err(LabError::MissingPlugin { path: path.clone() }.into());
     }
-    let dilation = match (&plugin, args.dilation) {
+    let dilation = match (&plugin, args.tuning.dilation) {
         (_, Some(given)) => given,
         (None, None) => 1.0,
         (Some(plugin), None) => {
@@ -140,7 +140,7 @@ pub fn boot(
     };
     let guest = Guest::boot(&options, &tools)?;
     story(&format!("up, kernel {}", guest.release()));
-    Ok(guest)
+    Ok((guest, dilation))
 }
 
 /// The plugin is built beside the program.

@@ -24,10 +24,7 @@ impl Bench {
             below_4g_bytes: 1 << 30,
             latency_ns: vec![vec![100; nodes]; nodes],
         });
-        Bench {
-            machine: machine.unwrap(),
-            folder,
-        }
+        Bench { machine: machine.unwrap(), folder }
     }
 
     fn word(&self, word: usize) -> u64 {
@@ -44,12 +41,7 @@ impl Bench {
         for page in 0..100 {
             let key = key + (page << 12);
             // SAFETY: the tests have one thread.
-            unsafe {
-                self.machine
-                    .vcpu(0)
-                    .unwrap()
-                    .access(key, || self.machine.target(key))
-            };
+            unsafe { self.machine.vcpu(0).unwrap().access(key, || self.machine.target(key)) };
         }
     }
 }
@@ -59,10 +51,7 @@ fn charging_is_refused_until_the_map_is_found() {
     let bench = Bench::new(2);
     assert_eq!(bench.word(header::MAP_STATE), 0);
     bench.order(Marker::ChargingOn);
-    assert_eq!(
-        (bench.word(header::CHARGING), bench.word(header::MAP_STATE)),
-        (0, 3)
-    );
+    assert_eq!((bench.word(header::CHARGING), bench.word(header::MAP_STATE)), (0, 3));
 
     bench.order(Marker::MapBegin);
     assert_eq!(bench.word(header::MAP_STATE), 1);
@@ -70,13 +59,7 @@ fn charging_is_refused_until_the_map_is_found() {
     bench.order(Marker::MapNext);
     bench.touch(2 << 30);
     bench.order(Marker::MapEnd);
-    assert_eq!(
-        (
-            bench.word(header::MAP_STATE),
-            bench.word(header::MAP_LAYOUT)
-        ),
-        (2, 2)
-    );
+    assert_eq!((bench.word(header::MAP_STATE), bench.word(header::MAP_LAYOUT)), (2, 2));
     bench.order(Marker::ChargingOn);
     assert_eq!(bench.word(header::CHARGING), 1);
     bench.order(Marker::ChargingOff);
@@ -91,13 +74,7 @@ fn touches_that_no_layout_explains_fail() {
     bench.order(Marker::MapNext);
     bench.touch(0);
     bench.order(Marker::MapEnd);
-    assert_eq!(
-        (
-            bench.word(header::MAP_STATE),
-            bench.word(header::MAP_LAYOUT)
-        ),
-        (3, 0)
-    );
+    assert_eq!((bench.word(header::MAP_STATE), bench.word(header::MAP_LAYOUT)), (3, 0));
     bench.order(Marker::MapNext); // out of order: no harm
     bench.order(Marker::MapEnd);
     assert_eq!(bench.word(header::MAP_STATE), 3);
@@ -116,9 +93,7 @@ fn snapshots_carry_tag_and_time_and_the_ring_wraps() {
     let bench = Bench::new(1);
     let layout = Layout { cpus: 2, nodes: 1 };
     for number in 0..layout::SNAPSHOTS as u64 + 2 {
-        bench.order(Marker::Snapshot {
-            tag: number as u8 ^ 0x5a,
-        });
+        bench.order(Marker::Snapshot { tag: number as u8 ^ 0x5a });
     }
     assert_eq!(bench.word(header::SNAPSHOTS_TAKEN), 258);
     assert_eq!(bench.word(layout.snapshot(257)), 1 ^ 0x5a); // in the place of number 1

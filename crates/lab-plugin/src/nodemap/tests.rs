@@ -42,10 +42,7 @@ fn ranges_of_two_nodes_of_2_gib() {
 fn four_nodes_of_1_gib_lie_at_0_2_4_6_when_doubled() {
     let map = NodeMap::new(MemoryLayout::Doubled, &[GIB; 4], BELOW_4G);
     let nodes: Vec<_> = (0..8).map(|gib| map.node(gib * GIB)).collect();
-    assert_eq!(
-        nodes,
-        [Some(0), None, Some(1), None, Some(2), None, Some(3), None]
-    );
+    assert_eq!(nodes, [Some(0), None, Some(1), None, Some(2), None, Some(3), None]);
 }
 
 #[test]
@@ -59,20 +56,10 @@ fn what_qemu_gives_for_memory_backends_is_found() {
 #[test]
 fn the_other_layouts_are_found() {
     let cumulative = touches(&[&[(0, 100)], &[(3 * GIB, 100)]]);
-    assert_eq!(
-        find(&cumulative, &TWO_BY_TWO, BELOW_4G).unwrap().0,
-        MemoryLayout::Cumulative
-    );
+    assert_eq!(find(&cumulative, &TWO_BY_TWO, BELOW_4G).unwrap().0, MemoryLayout::Cumulative);
     // 3 nodes of 2 GiB: guest-physical 0–2, 2–3 and 4–5, 5–7.
-    let hole = touches(&[
-        &[(0, 100)],
-        &[(4 * GIB, 60), (2 * GIB, 60)],
-        &[(6 * GIB, 100)],
-    ]);
-    assert_eq!(
-        find(&hole, &[2 * GIB; 3], BELOW_4G).unwrap().0,
-        MemoryLayout::PcHole
-    );
+    let hole = touches(&[&[(0, 100)], &[(4 * GIB, 60), (2 * GIB, 60)], &[(6 * GIB, 100)]]);
+    assert_eq!(find(&hole, &[2 * GIB; 3], BELOW_4G).unwrap().0, MemoryLayout::PcHole);
 }
 
 #[test]
@@ -80,10 +67,7 @@ fn a_node_with_too_much_elsewhere_fails() {
     // 89 % of node 1's touches are right, 90 % are needed.
     let seen = touches(&[&[(GIB, 100)], &[(5 * GIB, 89), (GIB, 11)]]);
     let error = find(&seen, &TWO_BY_TWO, BELOW_4G).unwrap_err().to_string();
-    assert!(
-        error.contains("node 1: 0x140000000 (89) 0x40000000 (11)"),
-        "{error}"
-    );
+    assert!(error.contains("node 1: 0x140000000 (89) 0x40000000 (11)"), "{error}");
     let enough = touches(&[&[(GIB, 100)], &[(5 * GIB, 90), (GIB, 10)]]);
     assert!(find(&enough, &TWO_BY_TWO, BELOW_4G).is_ok());
 }
@@ -91,16 +75,10 @@ fn a_node_with_too_much_elsewhere_fails() {
 #[test]
 fn too_few_touches_or_nodes_fail() {
     let few = touches(&[&[(0, 1000)], &[(4 * GIB, 63)]]);
-    assert!(matches!(
-        find(&few, &TWO_BY_TWO, BELOW_4G),
-        Err(MapError::TooFew { .. })
-    ));
+    assert!(matches!(find(&few, &TWO_BY_TWO, BELOW_4G), Err(MapError::TooFew { .. })));
     let one = touches(&[&[(0, 1000)]]);
     assert_eq!(
         find(&one, &TWO_BY_TWO, BELOW_4G).unwrap_err(),
-        MapError::Nodes {
-            touched: 1,
-            nodes: 2
-        }
+        MapError::Nodes { touched: 1, nodes: 2 }
     );
 }

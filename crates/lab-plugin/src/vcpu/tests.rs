@@ -77,27 +77,12 @@ const REMOTE: u64 = 2 << 30;
 fn instructions_hits_and_misses_cost_what_the_machine_says() {
     let machine = charging();
     assert_eq!(cost_ps(&machine, 0, || block(&machine, 0, 7)), 70_000);
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x1000, LOCAL)),
-        100_000
-    );
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x1038, LOCAL)),
-        0
-    ); // same line
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x2000, REMOTE)),
-        300_000
-    );
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x1000, LOCAL)),
-        0
-    ); // still cached
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1000, LOCAL)), 100_000);
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1038, LOCAL)), 0); // same line
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x2000, REMOTE)), 300_000);
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1000, LOCAL)), 0); // still cached
     let counts = vcpu(&machine, 0).counts(machine.now_ps(), 0);
-    assert_eq!(
-        (counts.instructions, counts.accesses, counts.misses),
-        (7, 4, 2)
-    );
+    assert_eq!((counts.instructions, counts.accesses, counts.misses), (7, 4, 2));
     assert_eq!(vcpu(&machine, 0).served().collect::<Vec<_>>(), [1, 1]);
 }
 
@@ -105,14 +90,8 @@ fn instructions_hits_and_misses_cost_what_the_machine_says() {
 fn the_row_is_the_cpus_own_node() {
     let machine = charging();
     block(&machine, 1, 0);
-    assert_eq!(
-        cost_ps(&machine, 1, || access(&machine, 1, 0x1000, LOCAL)),
-        310_000
-    );
-    assert_eq!(
-        cost_ps(&machine, 1, || access(&machine, 1, 0x2000, REMOTE)),
-        110_000
-    );
+    assert_eq!(cost_ps(&machine, 1, || access(&machine, 1, 0x1000, LOCAL)), 310_000);
+    assert_eq!(cost_ps(&machine, 1, || access(&machine, 1, 0x2000, REMOTE)), 110_000);
 }
 
 #[test]
@@ -120,30 +99,18 @@ fn a_migrated_page_misses_once_its_translation_was_dropped() {
     let machine = charging();
     access(&machine, 0, 0x1000, LOCAL);
     // The kernel moved the page. Until this CPU has dropped the translation it may use it.
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x1000, REMOTE)),
-        0
-    );
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1000, REMOTE)), 0);
     // SAFETY: the tests have one thread.
     unsafe { vcpu(&machine, 0).drop_translations() };
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x1000, REMOTE)),
-        300_000
-    );
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x1000, REMOTE)),
-        0
-    );
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1000, REMOTE)), 300_000);
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1000, REMOTE)), 0);
 }
 
 #[test]
 fn two_mappings_of_one_page_share_its_lines() {
     let machine = charging();
     access(&machine, 0, 0x1000, REMOTE);
-    assert_eq!(
-        cost_ps(&machine, 0, || access(&machine, 0, 0x7000, REMOTE)),
-        0
-    );
+    assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x7000, REMOTE)), 0);
 }
 
 #[test]
@@ -200,10 +167,7 @@ fn an_idle_cpu_earns_no_credit_and_its_lag_is_counted() {
     unsafe { cpu.resume(&machine, 0) };
     assert_eq!(cpu.late_ps.get(), late_ps, "time halted is not late");
     assert!(cpu.idle_ps.get() >= 4_000);
-    assert!(
-        cpu.virtual_ps.get() >= behind_ps + late_ps + 4_000,
-        "no credit for it"
-    );
+    assert!(cpu.virtual_ps.get() >= behind_ps + late_ps + 4_000, "no credit for it");
     // What a snapshot a second later would show: the lag so far, once.
     assert!(cpu.counts(now_ps, 0).lag_ns > 900_000_000);
 }
@@ -234,10 +198,7 @@ fn idle_time_counts_while_charging_is_on_and_never_shrinks() {
     learn(&machine, 2 << 30);
     let pause = || std::thread::sleep(std::time::Duration::from_millis(2));
     let cpu = vcpu(&machine, 1);
-    let idle_ns = || {
-        cpu.counts(machine.now_ps(), machine.charged_ps(machine.now_ps()))
-            .idle_ns
-    };
+    let idle_ns = || cpu.counts(machine.now_ps(), machine.charged_ps(machine.now_ps())).idle_ns;
     // SAFETY: the tests have one thread.
     unsafe { cpu.idle(&machine, 1) };
     pause();

@@ -6,8 +6,8 @@
 
 use numaherd_model::{Bytes, Costs, Nanos, NodeId, Outcome, Pages, Refusal, RegionId, SkipReason};
 
-use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::clock;
+use crate::sys::pages::{self, PageStatus, Target};
 
 /// Longest time a call should take. Guessed: reported as what brought blocking from minutes to
 /// nothing to speak of, with batches of 64 to 1280 pages.
@@ -32,8 +32,15 @@ impl Mover {
         self.page_move
     }
 
-    /// Moves whatever of the region is not on `to` yet.
-    pub fn move_region(&mut self, region: RegionId, len: Bytes, to: NodeId, page: Bytes) -> Outcome {
+    /// Moves whatever of the region is not on `to` yet; calls `beat` between batches.
+    pub fn move_region(
+        &mut self,
+        region: RegionId,
+        len: Bytes,
+        to: NodeId,
+        page: Bytes,
+        beat: &mut dyn FnMut(),
+    ) -> Outcome {
         let addresses: Vec<u64> =
             (0..len.0 / page.0).map(|index| region.start + index * page.0).collect();
         let tgid = region.process.tgid;
@@ -52,6 +59,7 @@ impl Mover {
         while !rest.is_empty() {
             let (batch, later) = rest.split_at(self.batch.min(rest.len()));
             rest = later;
+            beat();
             let begin = clock::monotonic();
             if let Err(error) = pages::migrate(tgid, batch, Target::One(to), false, &mut status) {
                 if moved == 0 {

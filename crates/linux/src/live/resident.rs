@@ -34,7 +34,8 @@ pub fn fill(root: &Path, snapshot: &mut Snapshot) -> Result<(), ReadError> {
         let ranges = maps::read(root, process.tgid)?.unwrap_or_default();
         for range in ranges {
             let Some(mapping) = mappings.iter().find(|m| m.start == range.start) else { continue };
-            let pages_of = |&(node, bytes): &(NodeId, Bytes)| (node, bytes.pages(snapshot.page_size));
+            let pages_of =
+                |&(node, bytes): &(NodeId, Bytes)| (node, bytes.pages(snapshot.page_size));
             let pages: Vec<(NodeId, Pages)> = mapping.nodes.iter().map(pages_of).collect();
             let all: u64 = pages.iter().map(|(_, pages)| pages.0).sum();
             if all < LEAST_PAGES || users.is_empty() {

@@ -9,6 +9,7 @@ pub mod clock;
 pub mod identity;
 pub mod mempolicy;
 pub mod pages;
+pub mod signal;
 
 /// A system call failed.
 #[derive(Debug, thiserror::Error)]

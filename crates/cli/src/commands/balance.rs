@@ -1,0 +1,286 @@
+//! `balance`: keep tasks and their memory together.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use numaherd_bpf::{Choice, FaultStream, choose, probe};
+use numaherd_control::{Controller, Pace, Turn};
+use numaherd_linux::knobs::Knob;
+use numaherd_linux::live::{LiveMachine, LiveOptions};
+use numaherd_linux::process::TaskReader;
+use numaherd_linux::sys::{affinity, clock};
+use numaherd_model::{FaultSource, Nanos, Outcome, WorldError};
+use numaherd_placement::Herd;
+use numaherd_trace::{Event, RunLog};
+use serde::{Deserialize, Serialize};
+
+use crate::args::{Balance, BalancePlacement};
+use crate::interrupt;
+use crate::session::{MARK, Session, tell};
+
+/// Longest sleep between two looks at signals and at the supervisor.
+const NAP: Duration = Duration::from_millis(150);
+
+/// The kernel's scan while we need evidence: soon and often. Guessed: a tenth of its defaults.
+const SCAN_QUICK: [(Knob, &str); 2] = [(Knob::ScanDelay, "100"), (Knob::ScanPeriodMin, "100")];
+/// And once everything has converged: seldom, so that it costs next to nothing.
+const SCAN_SLOW: [(Knob, &str); 2] = [(Knob::ScanDelay, "1000"), (Knob::ScanPeriodMin, "4000")];
+
+/// What a run came to, for `compare`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Summary {
+    /// Pages we moved.
+    pub pages_moved: u64,
+    /// Tasks placed.
+    pub tasks_placed: u64,
+    /// Faults seen.
+    pub faults: u64,
+    /// Faults lost.
+    pub faults_lost: u64,
+    /// When the last change was made, on the monotonic clock, if the run ended converged.
+    pub converged_at_ns: Option<u64>,
+    /// Turns of the loop.
+    pub turns: u64,
+    /// What it used for evidence.
+    pub evidence: String,
+}
+
+/// Runs until CMD or the processes end, or the user stops it.
+pub fn run(args: &Balance) -> Result<ExitCode> {
+    let interrupted = interrupt::flag()?;
+    let topology = numaherd_linux::topology::read(Path::new("/"))?;
+    for &pid in &args.pid {
+        check_target(pid)?;
+    }
+    if topology.cpu_nodes().count() < 2 {
+        eprintln!("numaherd: this machine has one node with CPUs: there is nothing to balance");
+        let Some(mut child) = start(&args.command, None)? else { return Ok(ExitCode::SUCCESS) };
+        return Ok(code_of(child.wait().context("cannot wait for the command")?));
+    }
+    let about =
+        if args.command.is_empty() { format!("{:?}", args.pid) } else { args.command.join(" ") };
+    let mut session = Session::begin(&about)?;
+    let outcome = session_run(args, &mut session, &interrupted);
+    // Whatever went wrong: what was changed is put back.
+    let run = session.run().to_string();
+    let undone = session.finish(args.keep)?;
+    let (summary, code) = outcome?;
+    if let Some(path) = &args.summary {
+        std::fs::write(path, serde_json::to_vec(&summary)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    if args.keep {
+        eprintln!("numaherd: affinities are kept; 'numaherd restore --run {run}' puts them back");
+    } else {
+        eprintln!("numaherd: put back {}", tell(&undone));
+    }
+    eprintln!(
+        "numaherd: placed {} tasks; {} pages stay where they were moved",
+        summary.tasks_placed, summary.pages_moved
+    );
+    Ok(code)
+}
+
+/// Everything between the beginning of a session and its end.
+fn session_run(
+    args: &Balance,
+    session: &mut Session,
+    interrupted: &Arc<AtomicBool>,
+) -> Result<(Summary, ExitCode)> {
+    if args.tune_kernel {
+        session.set_knob(Knob::NumaBalancing, "1")?;
+        tune(session, &SCAN_QUICK)?;
+    }
+    let (faults, evidence) = open_faults(args.no_bpf);
+    eprintln!("numaherd: evidence: {evidence}");
+    let mut child = start(&args.command, Some(session.run()))?;
+    let mut targets = args.pid.clone();
+    targets.extend(child.as_ref().map(Child::id));
+    let pulse = session.pulse();
+    let machine = LiveMachine::new(LiveOptions {
+        root: PathBuf::from("/"),
+        targets,
+        faults,
+        journal: session.journal(),
+        acts: !args.dry_run,
+        beat: Box::new(move || pulse.beat()),
+    })?;
+    let placement = match args.placement {
+        BalancePlacement::Herd => Herd::new(),
+        BalancePlacement::HerdTasks => Herd::tasks_only(),
+    };
+    let log = RunLog::create(args.log.as_deref()).context("cannot create the log")?;
+    let summary = Summary { evidence, ..Summary::default() };
+    let mut runner = Runner {
+        controller: Controller::new(placement),
+        machine,
+        log,
+        summary,
+        verbose: args.verbose || args.dry_run,
+        slow: false,
+        pace: Pace::new(),
+    };
+    let code = runner.run(args, session, child.as_mut(), interrupted)?;
+    runner.summary.faults_lost = runner.machine.lost_faults();
+    Ok((runner.summary, code))
+}
+
+struct Runner {
+    controller: Controller<Herd>,
+    machine: LiveMachine,
+    log: RunLog,
+    summary: Summary,
+    verbose: bool,
+    slow: bool,
+    pace: Pace,
+}
+
+impl Runner {
+    fn run(
+        &mut self,
+        args: &Balance,
+        session: &mut Session,
+        mut child: Option<&mut Child>,
+        interrupted: &AtomicBool,
+    ) -> Result<ExitCode> {
+        let pulse = session.pulse();
+        let mut last_change = Nanos(0);
+        loop {
+            let turn = match self.controller.turn(&mut self.machine) {
+                Ok(turn) => turn,
+                Err(WorldError::NoTasks) => match child {
+                    Some(child) => return Ok(code_of(child.wait()?)),
+                    None => return Ok(ExitCode::SUCCESS),
+                },
+                Err(error) => return Err(error.into()),
+            };
+            if turn.acted() {
+                last_change = clock::monotonic();
+            }
+            self.summary.converged_at_ns = turn.plan.converged.then_some(last_change.0);
+            self.record(&turn);
+            if args.once && (turn.plan.converged || args.dry_run && !turn.plan.actions.is_empty()) {
+                return Ok(ExitCode::SUCCESS);
+            }
+            if args.tune_kernel && turn.plan.converged != self.slow {
+                self.slow = turn.plan.converged;
+                tune(session, if self.slow { &SCAN_SLOW } else { &SCAN_QUICK })?;
+            }
+            let wait = self.pace.next(turn.acted(), turn.plan.converged);
+            let until = Instant::now() + Duration::from_nanos(wait.0);
+            while let Some(left) = until.checked_duration_since(Instant::now()) {
+                pulse.beat();
+                if interrupted.load(Ordering::Relaxed) {
+                    return Ok(ExitCode::from(130));
+                }
+                if let Some(child) = child.as_deref_mut()
+                    && let Some(status) = child.try_wait()?
+                    && args.pid.is_empty()
+                {
+                    return Ok(code_of(status));
+                }
+                std::thread::sleep(left.min(NAP));
+            }
+        }
+    }
+
+    fn record(&mut self, turn: &Turn) {
+        self.summary.turns += 1;
+        self.summary.faults += turn.faults as u64;
+        self.summary.pages_moved += turn.moved().0;
+        let state = Event::State {
+            strength_permille: turn.plan.strength_permille,
+            converged: turn.plan.converged,
+            faults: turn.faults as u64,
+            tasks: turn.snapshot.tasks.len() as u64,
+        };
+        self.write(state);
+        for (action, outcome) in turn.plan.actions.iter().zip(&turn.outcomes) {
+            let placed = matches!(action, numaherd_model::Action::PlaceTask { .. });
+            if placed && matches!(outcome, Outcome::Done { .. }) {
+                self.summary.tasks_placed += 1;
+            }
+            if self.verbose {
+                eprintln!("numaherd: {action} [{}]", told(outcome));
+            }
+            self.write(Event::Action { action: action.clone(), outcome: outcome.clone() });
+        }
+    }
+
+    fn write(&mut self, event: Event) {
+        if let Err(error) = self.log.record(event) {
+            eprintln!("numaherd: the log cannot be written and ends here: {error}");
+        }
+    }
+}
+
+fn told(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done { moved } if moved.0 > 0 => format!("{moved} pages moved"),
+        Outcome::Done { .. } => "done".into(),
+        Outcome::Partial { moved, refused } => format!("{moved} pages moved, refused: {refused:?}"),
+        Outcome::Skipped(reason) => format!("not done: {reason:?}"),
+    }
+}
+
+fn tune(session: &mut Session, knobs: &[(Knob, &str)]) -> Result<()> {
+    for (knob, value) in knobs {
+        session.set_knob(*knob, value)?;
+    }
+    Ok(())
+}
+
+/// The best evidence this kernel and this user allow, and what it is called.
+fn open_faults(no_bpf: bool) -> (Option<Box<dyn FaultSource>>, String) {
+    let fallback = |why: &str| {
+        let text = format!("where pages lie (/proc), whole processes only: {why}");
+        (None, text)
+    };
+    if no_bpf {
+        return fallback("--no-bpf");
+    }
+    let choice = choose(&probe(Path::new("/")));
+    match &choice {
+        Choice::Unavailable { reason } => fallback(reason),
+        Choice::WithAddresses { .. } | Choice::WithoutAddresses { .. } => {
+            match FaultStream::open(&choice) {
+                Ok(stream) if stream.with_addresses() => {
+                    (Some(Box::new(stream)), "hinting faults with addresses (BPF)".into())
+                }
+                Ok(stream) => {
+                    (Some(Box::new(stream)), "hinting faults without addresses (BPF)".into())
+                }
+                Err(error) => fallback(&error.to_string()),
+            }
+        }
+    }
+}
+
+fn start(command: &[String], run: Option<&str>) -> Result<Option<Child>> {
+    let [program, args @ ..] = command else { return Ok(None) };
+    let mut command = Command::new(program);
+    command.args(args).envs(run.map(|run| (MARK, run)));
+    Ok(Some(command.spawn().with_context(|| format!("cannot start {program}"))?))
+}
+
+/// A process that can be looked after: it exists and we may change its affinity.
+fn check_target(pid: u32) -> Result<()> {
+    let mut reader = TaskReader::new("/".as_ref());
+    ensure!(reader.stat(pid, pid)?.is_some(), "no process {pid}");
+    if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
+        bail!("process {pid} has no threads");
+    }
+    let current = affinity::get(pid)?;
+    // Setting what is there changes nothing, and tells whether we may.
+    affinity::set(pid, &current).with_context(|| format!("process {pid} cannot be balanced"))
+}
+
+fn code_of(status: std::process::ExitStatus) -> ExitCode {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(255))
+}

@@ -1,0 +1,97 @@
+//! One cell of a comparison: a workload, once, under one placement, on this machine.
+//!
+//! `compare` runs it inside the lab, or here, as a process of its own. It sets the kernel's
+//! balancing as the placement wants it, starts from a defined state (page cache dropped, memory
+//! compacted, half a second of rest), and prints what it measured as one line of JSON. What it
+//! set is put back at the end.
+
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use numaherd_linux::knobs::{self, Knob};
+use numaherd_linux::memory::vmstat;
+use serde::{Deserialize, Serialize};
+
+use super::balance::Summary;
+use super::bench::BenchResult;
+use crate::args::CellArgs;
+use crate::session::Session;
+
+/// Rest before a run, for what the last one left to settle.
+const REST: Duration = Duration::from_millis(500);
+
+/// What one run gave.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct CellResult {
+    /// What the workload says.
+    pub bench: BenchResult,
+    /// Pages that the kernel's balancing moved while it ran.
+    pub pages_migrated_by_kernel: u64,
+    /// What balance says, where it ran.
+    pub balance: Option<Summary>,
+    /// Hinting faults that found their page local ÷ all, where there were any.
+    pub local_share_of_faults: Option<f64>,
+}
+
+/// Runs one cell.
+pub fn run(args: &CellArgs) -> Result<ExitCode> {
+    let mut session = Session::begin(&format!("compare {}", args.placement))?;
+    let result = cell(args, &mut session);
+    session.finish(false)?;
+    println!("{}", serde_json::to_string(&result?)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
+    let root = Path::new("/");
+    let placement = args.placement;
+    session.set_knob(Knob::NumaBalancing, if placement.wants_faults() { "1" } else { "0" })?;
+    reset()?;
+    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let summary = dir.path().join("summary");
+    let program = std::env::current_exe().context("cannot find our own program")?;
+    let mut command = Command::new(&program);
+    if let Some(name) = placement.balance() {
+        command.args(["balance", "--tune-kernel", "--placement", name, "--summary"]);
+        command.arg(&summary);
+        if let Some(log) = &args.log {
+            command.arg("--log").arg(log);
+        }
+        command.arg("--").arg(&program);
+    }
+    command.args(["bench", "-o", "json", "--tie", placement.tie()]).args(&args.bench);
+    let before = vmstat::read(root)?;
+    let output = command.stderr(Stdio::inherit()).output().context("cannot start the workload")?;
+    let counted = vmstat::read(root)?.since(&before);
+    if !output.status.success() {
+        bail!("the workload under {placement} ended with {}", output.status);
+    }
+    let bench = serde_json::from_slice(&output.stdout).context("the workload's result")?;
+    let balance = match placement.balance() {
+        Some(_) => Some(serde_json::from_slice(&std::fs::read(&summary)?)?),
+        None => None,
+    };
+    let share = |(local, all): (u64, u64)| (all > 0).then(|| local as f64 / all as f64);
+    let faults = counted.numa_hint_faults_local.zip(counted.numa_hint_faults);
+    Ok(CellResult {
+        bench,
+        pages_migrated_by_kernel: counted.numa_pages_migrated.unwrap_or(0),
+        balance,
+        local_share_of_faults: faults.and_then(share),
+    })
+}
+
+/// The defined state that every run starts from.
+fn reset() -> Result<()> {
+    let root = Path::new("/");
+    for (knob, value) in [(Knob::DropCaches, "3"), (Knob::CompactMemory, "1")] {
+        match knobs::write(root, knob, value) {
+            Err(knobs::KnobError::Absent { .. }) | Ok(()) => {}
+            Err(error) => return Err(error).context("cannot reset the machine between runs"),
+        }
+    }
+    std::thread::sleep(REST);
+    Ok(())
+}

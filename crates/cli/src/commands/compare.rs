@@ -1,0 +1,245 @@
+//! `compare`: a workload side by side under several placements.
+//!
+//! One boot for all runs; each round takes the placements in an order of its own, drawn from
+//! the seed. Every result is written to the results file as soon as it is there, and what was
+//! measured is printed even if the rest fails.
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use numaherd_lab::LabError;
+use numaherd_lab::kernel::cache_dir;
+use numaherd_report::{Cell, Comparison, chart, text};
+
+use super::cell::CellResult;
+use super::site::{HostSite, LabSite, Site};
+use crate::args::{Compare, Format, On, Placement};
+use crate::interrupt;
+
+/// Runs the comparison and prints it.
+pub fn run(args: &Compare) -> Result<ExitCode> {
+    let interrupted = interrupt::flag()?;
+    let mut results = Results::create(args)?;
+    let mut site: Box<dyn Site> = match &args.on {
+        On::Lab(machine) => Box::new(LabSite::boot(args, machine, &interrupted)?),
+        On::Host => Box::new(HostSite::new(args)?),
+    };
+    let progress = Progress::new(args);
+    let mut cells = Vec::new();
+    let outcome = measure(args, site.as_mut(), &progress, &mut results, &mut cells);
+    progress.finish();
+    let names: Vec<String> = args.placements.iter().map(ToString::to_string).collect();
+    let comparison = Comparison {
+        workload: args.workload.name.to_string(),
+        machine: site.machine(),
+        kernel: site.kernel(),
+        runs: args.runs,
+        seed: args.seed,
+        dilation: site.dilation(),
+        placements: Comparison::placements(&names, &cells),
+    };
+    site.end();
+    if !cells.is_empty() {
+        print(args, &comparison)?;
+        eprintln!("numaherd: every run is in {}", results.path.display());
+    }
+    match outcome {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(error) => match error.downcast_ref::<LabError>() {
+            Some(LabError::Interrupted) => {
+                eprintln!("numaherd: interrupted after {} runs", cells.len());
+                Ok(ExitCode::from(130))
+            }
+            _ => Err(error.context(format!("after {} runs", cells.len()))),
+        },
+    }
+}
+
+fn measure(
+    args: &Compare,
+    site: &mut dyn Site,
+    progress: &Progress,
+    results: &mut Results,
+    cells: &mut Vec<Cell>,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(args.seed);
+    for run in 0..args.runs {
+        let mut order = args.placements.clone();
+        random.shuffle(&mut order);
+        for placement in order {
+            progress.begin(run, placement);
+            let (measured, counted) = site.cell(&cell_arguments(args, placement, run))?;
+            let cell = cell(placement, run, measured, counted);
+            results.write(&cell)?;
+            progress.end(&cell);
+            cells.push(cell);
+        }
+    }
+    Ok(())
+}
+
+/// What the emulator counted in the timed part.
+pub struct Counted {
+    pub local_share: Option<f64>,
+    pub late_share: f64,
+    pub instructions: u64,
+    pub misses_by_cpu_and_node: Vec<Vec<u64>>,
+}
+
+fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Counted>) -> Cell {
+    let CellResult { bench, pages_migrated_by_kernel, balance, local_share_of_faults } = measured;
+    let converged = balance.as_ref().and_then(|summary| summary.converged_at_ns);
+    let since_start = |at: u64| at.saturating_sub(bench.start_ns) as f64 / 1e9;
+    let (local_share, source) = match &counted {
+        Some(counted) => (counted.local_share, "emulator"),
+        None => (local_share_of_faults, "hinting-faults"),
+    };
+    Cell {
+        placement: placement.to_string(),
+        run,
+        seconds: bench.seconds,
+        whole_seconds: bench.whole_seconds,
+        bytes: bench.bytes,
+        local_share,
+        local_share_source: source.into(),
+        pages_migrated_by_kernel,
+        pages_migrated_by_us: balance.map_or(0, |summary| summary.pages_moved),
+        seconds_to_converge: converged.map(since_start),
+        late_share: counted.as_ref().map(|counted| counted.late_share),
+        instructions: counted.as_ref().map(|counted| counted.instructions),
+        misses_by_cpu_and_node: counted.map_or_else(Vec::new, |c| c.misses_by_cpu_and_node),
+    }
+}
+
+fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String> {
+    let mut words = vec!["cell".to_string(), "--placement".into(), placement.to_string()];
+    if let Some(dir) = &args.logs
+        && placement.balance().is_some()
+    {
+        let log = dir.join(format!("{placement}-{run}.jsonl"));
+        words.extend(["--log".to_string(), log.display().to_string()]);
+    }
+    words.push("--".into());
+    words.extend(args.workload.words());
+    words
+}
+
+fn print(args: &Compare, comparison: &Comparison) -> Result<()> {
+    match args.output {
+        Format::Table => print!("{}", text::table(comparison)),
+        Format::Json => println!("{}", serde_json::to_string_pretty(comparison)?),
+        Format::Csv => print!("{}", text::csv(comparison)?),
+    }
+    let write = |path: &PathBuf, content: String| {
+        std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
+    };
+    if let Some(path) = &args.html {
+        write(path, chart::page(comparison)?)?;
+    }
+    if let Some(path) = &args.svg {
+        write(path, chart::svg(comparison)?)?;
+    }
+    Ok(())
+}
+
+/// The results file: one cell a line.
+struct Results {
+    path: PathBuf,
+    file: File,
+}
+
+impl Results {
+    fn create(args: &Compare) -> Result<Results> {
+        let path = match &args.results {
+            Some(path) => path.clone(),
+            None => {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let stamp = now.map_or(0, |since| since.as_secs());
+                let name = format!("{}-{stamp}-{}.jsonl", args.workload.name, std::process::id());
+                cache_dir().join("results").join(name)
+            }
+        };
+        let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let failed = || format!("cannot write results to {}", path.display());
+        std::fs::create_dir_all(parent.unwrap_or(Path::new("."))).with_context(failed)?;
+        let file = File::create(&path).with_context(failed)?;
+        Ok(Results { path, file })
+    }
+
+    fn write(&mut self, cell: &Cell) -> Result<()> {
+        let line = serde_json::to_string(cell)? + "\n";
+        let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        match written {
+            // A device that cannot be synced (a pipe) has the line all the same.
+            Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+            other => other.with_context(|| {
+                format!("cannot write results to {}: make room and run again", self.path.display())
+            }),
+        }
+    }
+}
+
+/// What is going on, on stderr: a bar on a terminal, lines elsewhere.
+struct Progress {
+    bar: Option<ProgressBar>,
+    runs: u32,
+}
+
+impl Progress {
+    fn new(args: &Compare) -> Progress {
+        let steps = u64::from(args.runs) * args.placements.len() as u64;
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(steps);
+            let style =
+                ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}, {eta} left]");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.enable_steady_tick(std::time::Duration::from_millis(500));
+            bar
+        });
+        Progress { bar, runs: args.runs }
+    }
+
+    fn begin(&self, run: u32, placement: Placement) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("run {} of {}: {placement}", run + 1, self.runs));
+        }
+    }
+
+    fn end(&self, cell: &Cell) {
+        let local =
+            cell.local_share.map_or_else(String::new, |l| format!(", {:.1} % local", l * 100.0));
+        let line = format!(
+            "run {} of {}: {} {:.2} s{local}",
+            cell.run + 1,
+            self.runs,
+            cell.placement,
+            cell.seconds
+        );
+        match &self.bar {
+            Some(bar) => {
+                bar.println(line);
+                bar.inc(1);
+            }
+            None => eprintln!("numaherd: {line}"),
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Reads a cell's line of JSON, whatever else was printed before it.
+pub fn parse_cell(output: &[u8]) -> Result<CellResult> {
+    let text = String::from_utf8_lossy(output);
+    let Some(line) = text.lines().rev().find(|line| line.starts_with('{')) else {
+        bail!("a run printed no result");
+    };
+    serde_json::from_str(line).context("a run's result cannot be read")
+}

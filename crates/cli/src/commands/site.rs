@@ -1,0 +1,199 @@
+//! Where a comparison's cells run: an emulated machine, or this host.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use numaherd_lab::guest::Output;
+use numaherd_lab::{Exec, Guest, Machine};
+
+use super::cell::CellResult;
+use super::compare::{Counted, parse_cell};
+use super::lab;
+use crate::args::{Compare, LabArgs};
+
+/// Markers of the workloads: the timed part begins, and is over.
+const BEGIN: u64 = 1;
+const END: u64 = 2;
+
+/// Busy share of this host's CPUs above which it is not used unless forced.
+const MOST_BUSY: f64 = 0.10;
+
+/// A place where cells run.
+pub trait Site {
+    /// Runs one cell: the arguments of our own program.
+    fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)>;
+    /// `lab:NAME` or `host`.
+    fn machine(&self) -> String;
+    /// The kernel's release.
+    fn kernel(&self) -> String;
+    /// Real seconds per second there.
+    fn dilation(&self) -> f64;
+    /// No more cells will come.
+    fn end(self: Box<Self>);
+}
+
+/// An emulated machine, booted once for all cells.
+pub struct LabSite {
+    guest: Guest,
+    machine: Machine,
+    dilation: f64,
+}
+
+impl LabSite {
+    /// Boots it.
+    pub fn boot(args: &Compare, machine: &str, interrupted: &Arc<AtomicBool>) -> Result<LabSite> {
+        let story = |line: &str| eprintln!("numaherd: {line}");
+        let lab = LabArgs { machine: machine.into(), tuning: args.lab.clone() };
+        let mut shares = Vec::new();
+        if let Some(dir) = &args.logs {
+            std::fs::create_dir_all(dir).with_context(|| format!("--logs {}", dir.display()))?;
+            shares.push(dir.canonicalize()?);
+        }
+        let (guest, dilation) = lab::boot(&lab, shares, None, interrupted, &story)?;
+        Ok(LabSite { guest, machine: Machine::find(machine)?, dilation })
+    }
+
+    /// What was counted between the markers of the run that has just ended.
+    fn counted(&self, first: u64) -> Result<Option<Counted>> {
+        let Some(counters) = self.guest.counters() else { return Ok(None) };
+        let taken = counters.snapshots_taken()?;
+        let snapshots: Vec<_> =
+            (first..taken).map(|number| counters.snapshot(number)).collect::<Result<_, _>>()?;
+        let begin = snapshots.iter().find(|s| s.tag == BEGIN);
+        let end = snapshots.iter().rev().find(|s| s.tag == END);
+        let (Some(begin), Some(end)) = (begin, end) else {
+            bail!("the emulated machine did not see the run begin and end");
+        };
+        let run = end.since(begin);
+        Ok(Some(Counted {
+            local_share: run.local_share(&self.machine.node_index_of_cpus()),
+            late_share: run.late_share(),
+            instructions: run.instructions(),
+            misses_by_cpu_and_node: run.cpus.into_iter().map(|cpu| cpu.misses_by_node).collect(),
+        }))
+    }
+}
+
+impl Site for LabSite {
+    fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
+        let first = self.guest.counters().map_or(Ok(0), |c| c.snapshots_taken())?;
+        let program = std::env::current_exe().context("cannot find our own program")?;
+        let mut argv = vec![program.display().to_string()];
+        argv.extend_from_slice(words);
+        let env = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root")];
+        let env = env.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let exec = Exec { argv, env, cwd: "/".into() };
+        let exit = self.guest.exec(&exec, &mut |output, bytes| match output {
+            Output::Stdout => stdout.extend_from_slice(bytes),
+            Output::Stderr => stderr.extend_from_slice(bytes),
+        })?;
+        if exit.code != 0 {
+            let said = String::from_utf8_lossy(&stderr);
+            let said = said.lines().next_back().unwrap_or("it said nothing").trim();
+            bail!("a run in the emulated machine ended with {}: {said}", exit.code);
+        }
+        Ok((parse_cell(&stdout)?, self.counted(first)?))
+    }
+
+    fn machine(&self) -> String {
+        format!("lab:{}", self.machine.name)
+    }
+
+    fn kernel(&self) -> String {
+        self.guest.release().to_string()
+    }
+
+    fn dilation(&self) -> f64 {
+        self.dilation
+    }
+
+    fn end(self: Box<Self>) {
+        // All is measured; a guest that does not go by itself is ended.
+        let _ = self.guest.shutdown();
+    }
+}
+
+/// This very machine.
+pub struct HostSite;
+
+impl HostSite {
+    /// Says what it will use and change, and refuses a machine that is in use.
+    pub fn new(args: &Compare) -> Result<HostSite> {
+        let topology = numaherd_linux::topology::read(Path::new("/"))?;
+        eprintln!(
+            "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \
+             kernel.numa_balancing and the kernel's scan periods, drops the page cache and compacts \
+             memory between runs; settings are put back",
+            topology.cpus().len(),
+            args.workload.size_bytes() >> 20
+        );
+        ensure!(
+            topology.cpu_nodes().count() > 1,
+            "this host has one node: a comparison of placements needs two (--on lab has them)"
+        );
+        if args.force {
+            return Ok(HostSite);
+        }
+        let busy = busy_share()?;
+        ensure!(
+            busy <= MOST_BUSY,
+            "this host's CPUs are {:.0} % busy: wait, or give --force",
+            busy * 100.0
+        );
+        let free: u64 = topology.nodes.iter().map(|node| node.free.0).sum();
+        let need = 4 * args.workload.size_bytes() as u64;
+        ensure!(
+            free >= need,
+            "{} MiB are free and {} are wanted: make room, or give --force",
+            free >> 20,
+            need >> 20
+        );
+        Ok(HostSite)
+    }
+}
+
+/// Share of all CPUs' time that was not idle, over a second.
+fn busy_share() -> Result<f64> {
+    let read = || -> Result<(u64, u64)> {
+        let text = std::fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+        let line = text.lines().next().unwrap_or_default();
+        let ticks: Vec<u64> =
+            line.split_whitespace().skip(1).take(8).filter_map(|t| t.parse().ok()).collect();
+        let idle = ticks.iter().skip(3).take(2).sum();
+        Ok((ticks.iter().sum(), idle))
+    };
+    let (all, idle) = read()?;
+    std::thread::sleep(Duration::from_secs(1));
+    let (all_later, idle_later) = read()?;
+    let elapsed = all_later.saturating_sub(all).max(1) as f64;
+    Ok(1.0 - idle_later.saturating_sub(idle) as f64 / elapsed)
+}
+
+impl Site for HostSite {
+    fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
+        let program = std::env::current_exe().context("cannot find our own program")?;
+        let output = Command::new(program).args(words).stderr(Stdio::inherit()).output()?;
+        ensure!(output.status.success(), "a run ended with {}", output.status);
+        Ok((parse_cell(&output.stdout)?, None))
+    }
+
+    fn machine(&self) -> String {
+        "host".into()
+    }
+
+    fn kernel(&self) -> String {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        release.trim().to_string()
+    }
+
+    fn dilation(&self) -> f64 {
+        1.0
+    }
+
+    fn end(self: Box<Self>) {}
+}

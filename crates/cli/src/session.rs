@@ -1,0 +1,233 @@
+//! A stretch of time in which we change things on this machine, and the promise to put them
+//! back.
+//!
+//! A session writes every change down before it makes it, and has a supervisor: a process of
+//! its own that puts everything back when we are killed, or hang. What nobody could put back
+//! (both were killed) is put back when the next session begins, or by `numaherd restore`.
+
+use std::cell::RefCell;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use numaherd_linux::knobs::{self, Knob};
+use numaherd_linux::process::TaskReader;
+use numaherd_linux::sys::identity;
+use numaherd_linux::undo::{Undone, undo};
+use numaherd_model::{Change, Journal};
+use numaherd_trace::journal::state_dir;
+use numaherd_trace::{Event, FileJournal, LeftBehind};
+
+/// What descendants of a session carry in their environment, with the run's id.
+pub const MARK: &str = "NUMAHERD_RUN";
+
+/// Between two signs of life to the supervisor.
+const BEAT: Duration = Duration::from_millis(150);
+
+/// To the supervisor: we live.
+pub const BEATS: u8 = b'b';
+/// To the supervisor: all is put back, go.
+pub const DONE: u8 = b'q';
+
+/// The folder for journals of this user.
+pub fn journals() -> PathBuf {
+    state_dir(identity::effective_user() == 0)
+}
+
+/// A session; changes are put back when it is finished.
+pub struct Session {
+    run: String,
+    journal: Shared,
+    path: PathBuf,
+    pulse: Pulse,
+}
+
+/// The journal, written by the machine and by us.
+#[derive(Clone)]
+struct Shared(Rc<RefCell<FileJournal>>);
+
+impl Journal for Shared {
+    fn before(&mut self, change: &Change) -> std::io::Result<()> {
+        self.0.borrow_mut().before(change)
+    }
+}
+
+impl Session {
+    /// Puts back what dead sessions left, begins a journal and starts the supervisor.
+    pub fn begin(about: &str) -> Result<Session> {
+        let dir = journals();
+        for (left, undone) in restore_dead(&dir, false)? {
+            eprintln!("numaherd: put back what run {} had left: {}", left.run, tell(&undone));
+        }
+        let mut reader = TaskReader::new("/".as_ref());
+        let pid = std::process::id();
+        let start = reader.stat(pid, pid)?.map_or(0, |stat| stat.id.start);
+        let run = format!("{pid}-{start}");
+        let boot = reader.boot_id()?;
+        let begin = Event::Begin { run: run.clone(), boot, pid, start, about: about.into() };
+        let journal = FileJournal::create(&dir, &run, begin).with_context(|| {
+            format!("cannot write the undo journal in {}, so nothing is changed", dir.display())
+        })?;
+        let path = journal.path().to_path_buf();
+        let pulse = Pulse::start(&path)?;
+        Ok(Session { run, journal: Shared(Rc::new(RefCell::new(journal))), path, pulse })
+    }
+
+    /// The run's id.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    /// The journal, for whoever makes changes.
+    pub fn journal(&self) -> Box<dyn Journal> {
+        Box::new(self.journal.clone())
+    }
+
+    /// Signs of life.
+    pub fn pulse(&self) -> Pulse {
+        self.pulse.clone()
+    }
+
+    /// Sets a knob of the kernel; does nothing if it has that value or does not exist.
+    pub fn set_knob(&mut self, knob: Knob, value: &str) -> Result<()> {
+        let root = Path::new("/");
+        let Some(before) = knobs::read(root, knob)? else { return Ok(()) };
+        if before == value {
+            return Ok(());
+        }
+        let found = knob.paths().iter().map(|path| root.join(path)).find(|path| path.exists());
+        let Some(path) = found else { return Ok(()) };
+        let change = Change::Knob { path, before, after: value.into() };
+        self.journal.before(&change).context("cannot write the undo journal")?;
+        Ok(knobs::write(root, knob, value)?)
+    }
+
+    /// Puts everything back, or leaves it for `restore`; ends the supervisor.
+    pub fn finish(self, keep: bool) -> Result<Undone> {
+        let undone = if keep {
+            self.journal.0.borrow_mut().keep().context("cannot write the undo journal")?;
+            Undone::default()
+        } else {
+            let left = LeftBehind::read(&self.path)?;
+            let changes = left.map(|left| left.changes).unwrap_or_default();
+            undo("/".as_ref(), &changes, Some(&format!("{MARK}={}", self.run)), false)
+        };
+        self.pulse.end();
+        if !keep && undone.failed.is_empty() {
+            std::fs::remove_file(&self.path).context("cannot remove the undo journal")?;
+        }
+        Ok(undone)
+    }
+}
+
+/// Signs of life to the supervisor, no more often than needed.
+#[derive(Clone)]
+pub struct Pulse(Rc<RefCell<Supervisor>>);
+
+struct Supervisor {
+    child: Child,
+    journal: PathBuf,
+    last: Option<Instant>,
+}
+
+impl Pulse {
+    fn start(journal: &Path) -> Result<Pulse> {
+        let child = supervise(journal)?;
+        let supervisor = Supervisor { child, journal: journal.into(), last: None };
+        Ok(Pulse(Rc::new(RefCell::new(supervisor))))
+    }
+
+    /// We live. From the first call on, silence counts as a hang.
+    pub fn beat(&self) {
+        let mut supervisor = self.0.borrow_mut();
+        if supervisor.last.is_some_and(|last| last.elapsed() < BEAT) {
+            return;
+        }
+        supervisor.last = Some(Instant::now());
+        let pipe = supervisor.child.stdin.as_mut();
+        let told = pipe.is_some_and(|pipe| pipe.write_all(&[BEATS]).is_ok());
+        if !told && let Ok(child) = supervise(&supervisor.journal) {
+            // It was killed: another takes its place.
+            supervisor.child = child;
+        }
+    }
+
+    fn end(&self) {
+        let mut supervisor = self.0.borrow_mut();
+        if let Some(mut pipe) = supervisor.child.stdin.take() {
+            // If it is gone there is nobody to tell.
+            let _ = pipe.write_all(&[DONE]);
+        }
+        let _ = supervisor.child.wait();
+    }
+}
+
+fn supervise(journal: &Path) -> Result<Child> {
+    let program = std::env::current_exe().context("cannot find our own program")?;
+    let mut command = Command::new(program);
+    command.arg("supervise").arg("--journal").arg(journal);
+    command.args(["--pid", &std::process::id().to_string()]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    // A group of its own: Ctrl-C is for us, and must not reach it.
+    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    let mut child = command.spawn().context("cannot start the supervisor")?;
+    let mut line = String::new();
+    if let Some(output) = child.stdout.take() {
+        BufReader::new(output).read_line(&mut line).context("cannot hear the supervisor")?;
+    }
+    anyhow::ensure!(line.trim() == "ready", "the supervisor does not start");
+    Ok(child)
+}
+
+/// Puts back what sessions left whose process is dead, but for what was kept on purpose. Journals of another boot are removed:
+/// nothing of them is left.
+pub fn restore_dead(dir: &Path, dry_run: bool) -> Result<Vec<(LeftBehind, Undone)>> {
+    let mut reader = TaskReader::new("/".as_ref());
+    let boot = reader.boot_id()?;
+    let mut restored = Vec::new();
+    let found = LeftBehind::find(dir);
+    for left in found.with_context(|| format!("cannot read {}", dir.display()))? {
+        let alive = reader.stat(left.pid, left.pid)?.is_some_and(|s| s.id.start == left.start);
+        if left.boot == boot && (alive || left.kept) {
+            continue;
+        }
+        if left.boot == boot {
+            let undone = undo_left(&left, dry_run);
+            if !dry_run && undone.failed.is_empty() {
+                remove(&left.path)?;
+            }
+            restored.push((left, undone));
+        } else if !dry_run {
+            remove(&left.path)?;
+        }
+    }
+    Ok(restored)
+}
+
+/// Undoes what one journal holds.
+pub fn undo_left(left: &LeftBehind, dry_run: bool) -> Undone {
+    undo("/".as_ref(), &left.changes, Some(&format!("{MARK}={}", left.run)), dry_run)
+}
+
+fn remove(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        // The supervisor, or another start, was quicker.
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other.with_context(|| format!("cannot remove {}", path.display())),
+    }
+}
+
+/// What was put back, in words.
+pub fn tell(undone: &Undone) -> String {
+    let mut text = format!("{} affinities and {} settings", undone.affinities, undone.knobs);
+    if undone.changed_since > 0 {
+        text += &format!(", {} changed since by others and left", undone.changed_since);
+    }
+    for failed in &undone.failed {
+        text += &format!("; could not: {failed}");
+    }
+    text
+}
