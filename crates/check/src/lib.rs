@@ -20,8 +20,11 @@ const CLAIMS_A_CPU: u32 = 250;
 /// A task that changed its node this often within [`PING_PONG_WINDOW`] stays where it is.
 const PING_PONG_MOVES: usize = 3;
 
-/// See [`PING_PONG_MOVES`]; also the time a region that was moved stays where it is.
+/// See [`PING_PONG_MOVES`].
 const PING_PONG_WINDOW: Nanos = Nanos(10_000_000_000);
+
+/// A region that was moved goes to no other node within this.
+const REGION_REST: Nanos = Nanos(2_000_000_000);
 
 /// Why an action is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -217,6 +220,7 @@ impl Checker {
     /// Drops what is too old to matter; a task's newest place is kept while it lives.
     fn forget(&mut self, snapshot: &Snapshot) {
         let recent = |at: Nanos| snapshot.time.since(at) < PING_PONG_WINDOW;
+        let resting = |at: Nanos| snapshot.time.since(at) < REGION_REST;
         self.task_moves.retain(|task, moves| {
             let last = moves.len().saturating_sub(1);
             let mut index = 0;
@@ -226,7 +230,7 @@ impl Checker {
             });
             snapshot.task(*task).is_some()
         });
-        self.region_moves.retain(|_, (at, _)| recent(*at));
+        self.region_moves.retain(|_, (at, _)| resting(*at));
     }
 }
 

@@ -47,6 +47,7 @@ fn snapshot(busy_on_node_0: u32) -> Snapshot {
             users: vec![],
             age: Nanos(0),
         }],
+        sharing: Vec::new(),
         grade: EvidenceGrade::HintingFaults,
         kernel_tiering: false,
         costs: Costs::default(),

@@ -128,7 +128,7 @@ pub(crate) mod tests {
             last_cpu: CpuId(0),
             cpu_time: Nanos(0),
             busy_permille: 1000,
-            age: Nanos(0),
+            age: Nanos(1_000_000_000),
             state: TaskState::Runnable,
             faults: Vec::new(),
         };
@@ -139,6 +139,7 @@ pub(crate) mod tests {
             nodes: vec![state(0), state(1)],
             tasks: (1..=tasks).map(task).collect(),
             regions: Vec::new(),
+            sharing: Vec::new(),
             grade: EvidenceGrade::HintingFaults,
             kernel_tiering: false,
             costs: Costs::default(),

@@ -6,23 +6,21 @@
 //! halved. So a task that takes over a region outweighs its predecessor within three passes,
 //! and a region nobody scans keeps what is known of it.
 //!
-//! The kernel also tells who touched the page before (CPU and low 8 bits of the thread id,
-//! numa/core's buddy relation). Where that names exactly one task of the same process, it is
-//! credited half a fault: a page faults once per pass, whoever comes first, so without this a
-//! region that all share could look private to the task that runs ahead.
+//! A page faults once per pass, by whoever comes first, so a pass alone cannot tell memory that
+//! all tasks of a process share from memory that each has to itself. Two passes can: each page
+//! remembers who touched it last, and each process counts how often the next to touch it was
+//! somebody else ([`Sharing`]). This is numa/core's buddy relation, observed; kernels that keep
+//! the last task with the page lose it when the page is local or moves.
 
 use std::collections::BTreeMap;
 
 use numaherd_model::{
     Bytes, EvidenceGrade, HintingFault, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region,
-    RegionId, RegionUse, Snapshot, Task, TaskId,
+    RegionId, RegionUse, Sharing, Snapshot, Task, TaskId,
 };
 
 /// Bytes in a region: the kernel's huge page.
 pub const REGION_BYTES: u64 = 2 << 20;
-
-/// Weight of one page in the counts, so that half a fault is a whole number.
-const PAGE_WEIGHT: u64 = 2;
 
 /// Passes over a region that its counts remember.
 const PASSES: u64 = 4;
@@ -30,11 +28,15 @@ const PASSES: u64 = 4;
 /// Faults, in pages, that a task's counts per node remember.
 const TASK_WINDOW: u64 = 16_384;
 
+/// Pairs of touches that a process's sharing remembers.
+const SHARING_WINDOW: u64 = 256;
+
 /// All evidence.
 #[derive(Debug, Default)]
 pub struct Evidence {
     regions: BTreeMap<RegionId, RegionEvidence>,
     tasks: BTreeMap<TaskId, BTreeMap<NodeId, Counts>>,
+    sharing: BTreeMap<ProcessId, Sharing>,
 }
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -45,10 +47,17 @@ struct Counts {
 
 #[derive(Debug)]
 struct RegionEvidence {
-    /// Node each page was last seen on.
-    nodes: Vec<Option<NodeId>>,
+    pages: Vec<Option<Seen>>,
     users: BTreeMap<TaskId, u64>,
     newest: Nanos,
+}
+
+/// A page's last touch that we know of.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    node: NodeId,
+    tid: u32,
+    time: Nanos,
 }
 
 impl Evidence {
@@ -61,23 +70,13 @@ impl Evidence {
     /// Adds faults. Those of tasks that the snapshot does not have are left out.
     pub fn add(&mut self, faults: &[HintingFault], snapshot: &Snapshot) {
         let by_tid: BTreeMap<u32, &Task> = snapshot.tasks.iter().map(|t| (t.id.tid, t)).collect();
-        let mut by_low8: BTreeMap<(ProcessId, u8), Option<TaskId>> = BTreeMap::new();
-        for task in &snapshot.tasks {
-            by_low8
-                .entry((task.process, task.id.tid as u8))
-                .and_modify(|who| *who = None)
-                .or_insert(Some(task.id));
-        }
         for fault in faults {
-            let Some(task) = by_tid.get(&fault.tid) else {
-                continue;
+            let Some(task) = by_tid.get(&fault.tid) else { continue };
+            let switched = match fault.address {
+                Some(address) => self.count_region(task, address, fault, snapshot),
+                None => false,
             };
-            let before = fault.last_pid_low8.filter(|&low| low != fault.tid as u8);
-            self.count_task(task.id, fault, before.is_some());
-            let before = before.and_then(|low| *by_low8.get(&(task.process, low))?);
-            if let Some(address) = fault.address {
-                self.count_region(task, address, fault, before, snapshot.page_size);
-            }
+            self.count_task(task.id, fault, switched);
         }
     }
 
@@ -92,51 +91,58 @@ impl Evidence {
         }
     }
 
+    /// Answers whether somebody else touched the page last.
     fn count_region(
         &mut self,
         task: &Task,
         address: u64,
         fault: &HintingFault,
-        before: Option<TaskId>,
-        page_size: Bytes,
-    ) {
+        snapshot: &Snapshot,
+    ) -> bool {
         let start = address / REGION_BYTES * REGION_BYTES;
-        let pages = (REGION_BYTES / page_size.0) as usize;
-        let region =
-            self.regions.entry(RegionId { process: task.process, start }).or_insert_with(|| {
-                RegionEvidence {
-                    nodes: vec![None; pages],
-                    users: BTreeMap::new(),
-                    newest: Nanos(0),
-                }
-            });
-        let first = ((address - start) / page_size.0) as usize;
-        let first = if fault.pages.0 > 1 {
-            first / fault.pages.0 as usize * fault.pages.0 as usize
-        } else {
-            first
-        };
-        let last = (first + fault.pages.0 as usize).min(pages);
-        for node in &mut region.nodes[first.min(last)..last] {
-            *node = Some(fault.memory_node);
-        }
+        let pages = (REGION_BYTES / snapshot.page_size.0) as usize;
+        let id = RegionId { process: task.process, start };
+        let region = self.regions.entry(id).or_insert_with(|| RegionEvidence::new(pages));
+        // A huge page's fault stands for all of it.
+        let size = (fault.pages.0.max(1) as usize).min(pages);
+        let first = ((address - start) / snapshot.page_size.0) as usize / size * size;
+        let touched = &mut region.pages[first..(first + size).min(pages)];
+        let before = touched[0];
+        touched.fill(Some(Seen { node: fault.memory_node, tid: fault.tid, time: fault.time }));
         region.newest = region.newest.max(fault.time);
-        *region.users.entry(task.id).or_default() += PAGE_WEIGHT * fault.pages.0;
-        if let Some(before) = before {
-            *region.users.entry(before).or_default() += fault.pages.0;
-        }
-        if region.users.values().sum::<u64>() > PAGE_WEIGHT * PASSES * pages as u64 {
+        *region.users.entry(task.id).or_default() += fault.pages.0;
+        if region.users.values().sum::<u64>() > PASSES * pages as u64 {
             for faults in region.users.values_mut() {
                 *faults /= 2;
             }
         }
+        // Who touched it before this task was born tells nothing of the two.
+        let born = Nanos(snapshot.time.0.saturating_sub(task.age.0));
+        match before.filter(|before| before.time >= born) {
+            Some(before) => self.count_pair(task.process, before.tid != fault.tid),
+            None => false,
+        }
+    }
+
+    fn count_pair(&mut self, process: ProcessId, switched: bool) -> bool {
+        let none = Sharing { process, samples: 0, switches: 0 };
+        let sharing = self.sharing.entry(process).or_insert(none);
+        sharing.samples += 1;
+        sharing.switches += u64::from(switched);
+        if sharing.samples > SHARING_WINDOW {
+            sharing.samples /= 2;
+            sharing.switches /= 2;
+        }
+        switched
     }
 
     /// We moved this much of a region to a node: the pages that were seen elsewhere are there
     /// now.
     pub fn moved(&mut self, region: RegionId, to: NodeId) {
         if let Some(region) = self.regions.get_mut(&region) {
-            region.nodes.fill(Some(to));
+            for seen in region.pages.iter_mut().flatten() {
+                seen.node = to;
+            }
         }
     }
 
@@ -157,26 +163,29 @@ impl Evidence {
             region.users.retain(|task, faults| *faults > 0 && snapshot.task(*task).is_some());
         }
         self.regions.retain(|_, region| !region.users.is_empty());
+        self.sharing.retain(|process, _| snapshot.tasks.iter().any(|t| t.process == *process));
         snapshot.regions =
             self.regions.iter().map(|(id, region)| region.show(*id, snapshot.time)).collect();
+        snapshot.sharing = self.sharing.values().cloned().collect();
     }
 }
 
 impl RegionEvidence {
+    fn new(pages: usize) -> RegionEvidence {
+        RegionEvidence { pages: vec![None; pages], users: BTreeMap::new(), newest: Nanos(0) }
+    }
+
     fn show(&self, id: RegionId, now: Nanos) -> Region {
         let mut pages: BTreeMap<NodeId, u64> = BTreeMap::new();
-        for node in self.nodes.iter().flatten() {
-            *pages.entry(*node).or_default() += 1;
+        for seen in self.pages.iter().flatten() {
+            *pages.entry(seen.node).or_default() += 1;
         }
+        let users = self.users.iter().map(|(&task, &faults)| RegionUse { task, faults });
         Region {
             id,
             len: Bytes(REGION_BYTES),
             pages: pages.into_iter().map(|(node, count)| (node, Pages(count))).collect(),
-            users: self
-                .users
-                .iter()
-                .map(|(&task, &faults)| RegionUse { task, faults: faults.div_ceil(PAGE_WEIGHT) })
-                .collect(),
+            users: users.collect(),
             age: now.since(self.newest),
         }
     }

@@ -274,6 +274,7 @@ impl Observe for LiveMachine {
             nodes,
             tasks,
             regions: Vec::new(),
+            sharing: Vec::new(),
             grade: EvidenceGrade::None,
             kernel_tiering,
             costs: Costs { page_move: self.mover.page_move() },

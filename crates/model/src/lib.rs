@@ -23,6 +23,7 @@ pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
 pub use snapshot::{
-    Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Snapshot, Task, TaskState,
+    Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Sharing, Snapshot, Task,
+    TaskState,
 };
 pub use topology::{Distances, Node, Topology};

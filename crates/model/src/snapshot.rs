@@ -133,12 +133,29 @@ pub struct Snapshot {
     pub tasks: Vec<Task>,
     /// Regions with evidence, ascending by id.
     pub regions: Vec<Region>,
+    /// How much the tasks of each process share, ascending by process; processes nothing is
+    /// known of are missing.
+    pub sharing: Vec<Sharing>,
     /// Best grade of the evidence at hand.
     pub grade: EvidenceGrade,
     /// Whether the kernel moves pages between tiers: then we move none.
     pub kernel_tiering: bool,
     /// What acting costs here, measured while acting.
     pub costs: Costs,
+}
+
+/// How much the tasks of a process share its memory.
+///
+/// A page that all share is touched by somebody else than last time more often than not; one
+/// that a task has to itself, never.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sharing {
+    /// Which process.
+    pub process: ProcessId,
+    /// Pages seen touched twice, since both tasks live.
+    pub samples: u64,
+    /// Of these, by two different tasks.
+    pub switches: u64,
 }
 
 /// What acting costs on this machine.

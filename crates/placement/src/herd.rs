@@ -12,9 +12,12 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Action, Nanos, NodeId, Placement, Plan, Reason, Snapshot, TaskId};
+use numaherd_model::{
+    Action, CpuSet, EvidenceGrade, Nanos, NodeId, Placement, Plan, ProcessId, Reason, RegionId,
+    Snapshot, TaskId,
+};
 
-use crate::demand::{Demand, MIN_FAULTS, SHARE};
+use crate::demand::{self, Demand, MIN_FAULTS, SHARE};
 use crate::{pages, search};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
@@ -28,8 +31,9 @@ const MIN_GAIN: u64 = SHARE / 100 * 8 * 11;
 /// Busy tasks that must have evidence before anybody is placed, per mille.
 const ENOUGH_KNOWN_PERMILLE: usize = 750;
 
-/// A busy task younger than this may still get its evidence: nothing has converged before.
-const YOUNG: Nanos = Nanos(3_000_000_000);
+/// How long a task is waited for, since we have known it, until it has shown where its memory is
+/// and whether it shares it. Guessed: a few of the kernel's scans.
+const PATIENCE: Nanos = Nanos(4_000_000_000);
 
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
 const CONVERGED_PERMILLE: u32 = 900;
@@ -39,19 +43,84 @@ const CONVERGED_PERMILLE: u32 = 900;
 pub struct Herd {
     moves_pages: bool,
     placed_at: BTreeMap<TaskId, Nanos>,
+    moved_at: BTreeMap<RegionId, Nanos>,
+    first_seen: BTreeMap<TaskId, Nanos>,
 }
 
 impl Herd {
     /// The whole of it.
     #[must_use]
     pub fn new() -> Herd {
-        Herd { moves_pages: true, placed_at: BTreeMap::new() }
+        Herd {
+            moves_pages: true,
+            placed_at: BTreeMap::new(),
+            moved_at: BTreeMap::new(),
+            first_seen: BTreeMap::new(),
+        }
     }
 
     /// Places tasks and leaves pages to the kernel: for measuring what each part is worth.
     #[must_use]
     pub fn tasks_only() -> Herd {
         Herd { moves_pages: false, ..Herd::new() }
+    }
+
+    /// Whether the region was left in peace for long enough.
+    fn may_move_again(&self, action: &Action, now: Nanos) -> bool {
+        let Action::MovePages { region, .. } = action else { return true };
+        self.moved_at.get(region).is_none_or(|&at| now.since(at) >= SETTLE)
+    }
+
+    fn remember(&mut self, moves: &[Action], now: Nanos) {
+        self.moved_at.retain(|_, at| now.since(*at) < SETTLE);
+        for action in moves {
+            if let Action::MovePages { region, .. } = action {
+                self.moved_at.insert(*region, now);
+            }
+        }
+    }
+
+    /// How long we have known a task.
+    fn known_for(&self, task: TaskId, now: Nanos) -> Nanos {
+        now.since(self.first_seen.get(&task).copied().unwrap_or(now))
+    }
+
+    /// Whether most busy tasks have evidence, and for each process with several of them,
+    /// whether they share their memory. Tasks that have long shown neither are not waited for.
+    fn enough_is_known(&self, demand: &Demand, snapshot: &Snapshot) -> bool {
+        let mut busy: BTreeMap<ProcessId, u64> = BTreeMap::new();
+        let (mut known, mut waited_for) = (0, 0);
+        for (task, seen) in demand.tasks.iter().zip(&snapshot.tasks).filter(|(t, _)| t.claims_cpu) {
+            let has_evidence = task.evidence >= MIN_FAULTS;
+            let new = self.known_for(task.id, snapshot.time) < PATIENCE;
+            known += usize::from(has_evidence);
+            waited_for += usize::from(has_evidence || new);
+            if new {
+                *busy.entry(seen.process).or_default() += 1;
+            }
+        }
+        let faults = snapshot.grade == EvidenceGrade::HintingFaults;
+        let known_sharing = |(process, busy): (&ProcessId, &u64)| {
+            !faults || demand::shared_permille(snapshot, *process, *busy).is_some()
+        };
+        known > 0
+            && known * 1000 >= waited_for * ENOUGH_KNOWN_PERMILLE
+            && busy.iter().all(known_sharing)
+    }
+
+    /// Whether every busy task has a place, or none to choose, or has long not shown where its
+    /// memory is.
+    fn nobody_is_left(&self, demand: &Demand, now: Nanos, crowded: bool) -> bool {
+        let fixed = |cpus: &[CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
+        demand.tasks.iter().all(|task| {
+            let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let settled = if known {
+                task.placed || !crowded
+            } else {
+                self.known_for(task.id, now) >= PATIENCE
+            };
+            settled || fixed(&task.cpus)
+        })
     }
 
     fn settled(&self, task: TaskId, now: Nanos) -> bool {
@@ -68,10 +137,14 @@ impl Default for Herd {
 impl Placement for Herd {
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
         self.placed_at.retain(|task, _| snapshot.task(*task).is_some());
+        self.first_seen.retain(|task, _| snapshot.task(*task).is_some());
+        for task in &snapshot.tasks {
+            self.first_seen.entry(task.id).or_insert(snapshot.time);
+        }
         let demand = Demand::new(snapshot);
         let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
         let strength_permille = demand.strength_permille(&today);
-        if !enough_is_known(&demand) {
+        if !self.enough_is_known(&demand, snapshot) {
             return Plan { actions: Vec::new(), strength_permille, converged: false };
         }
         let mut at = search::improve(&demand, MIN_GAIN);
@@ -99,13 +172,15 @@ impl Placement for Herd {
             let reason = reason(&demand, &at, i, stays);
             actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });
         }
-        let follow = pages::follow(snapshot, &demand, &at);
+        let mut follow = pages::follow(snapshot, &demand, &at);
+        follow.retain(|action| self.may_move_again(action, snapshot.time));
         let waiting = !actions.is_empty() || !follow.is_empty();
         if self.moves_pages {
+            self.remember(&follow, snapshot.time);
             actions.extend(follow);
         }
         let converged = (!waiting || !self.moves_pages && actions.is_empty())
-            && nobody_is_left(&demand, snapshot, crowded)
+            && self.nobody_is_left(&demand, snapshot.time, crowded)
             && strength_permille >= CONVERGED_PERMILLE;
         Plan { actions, strength_permille, converged }
     }
@@ -115,29 +190,12 @@ impl Placement for Herd {
     }
 }
 
-fn enough_is_known(demand: &Demand) -> bool {
-    let busy = demand.tasks.iter().filter(|task| task.claims_cpu);
-    let known = busy.clone().filter(|task| task.evidence >= MIN_FAULTS).count();
-    known > 0 && known * 1000 >= busy.count() * ENOUGH_KNOWN_PERMILLE
-}
-
 /// Whether busy tasks do not all fit the smallest node: only then will the kernel's balancing
 /// take tasks off a node where they are well, and only then are they held.
 fn is_crowded(demand: &Demand) -> bool {
     let busy = demand.tasks.iter().filter(|task| task.claims_cpu).count();
     let smallest = demand.capacity.iter().copied().filter(|&cpus| cpus > 0).min();
     smallest.is_some_and(|smallest| busy > smallest)
-}
-
-/// Whether every busy task has a place, or none to choose, or has lived long enough without
-/// showing where its memory is.
-fn nobody_is_left(demand: &Demand, snapshot: &Snapshot, crowded: bool) -> bool {
-    let fixed = |cpus: &[numaherd_model::CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
-    demand.tasks.iter().zip(&snapshot.tasks).all(|(task, seen)| {
-        let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
-        let settled = if known { task.placed || !crowded } else { seen.age >= YOUNG };
-        settled || fixed(&task.cpus)
-    })
 }
 
 /// Why task `i` belongs where `at` says: memory it uses alone, memory it shares with tasks
@@ -203,18 +261,31 @@ mod tests {
         let mut scene = Scene::two_by_four();
         scene.task(1, 0, 1000);
         scene.region(0, &[(1, 400)], &[(0, 512)]);
-        let plan = Herd::new().decide(&scene.snapshot());
+        let mut herd = Herd::new();
+        let plan = herd.decide(&scene.snapshot());
         assert!(plan.actions.is_empty() && plan.converged, "{plan:?}");
     }
 
     #[test]
-    fn a_young_task_without_evidence_keeps_the_loop_awake() {
+    fn a_new_task_without_evidence_keeps_the_loop_awake_for_a_while() {
         let mut scene = Scene::two_by_four();
         scene.task(1, 0, 1000);
         scene.region(0, &[(1, 400)], &[(0, 512)]);
         scene.task(2, 1, 0);
-        scene.edit().tasks[1].age = Nanos(100_000_000);
-        assert!(!Herd::new().decide(&scene.snapshot()).converged);
+        let mut herd = Herd::new();
+        assert!(!herd.decide(&scene.snapshot()).converged);
+        scene.edit().time.0 += PATIENCE.0;
+        assert!(herd.decide(&scene.snapshot()).converged);
+    }
+
+    #[test]
+    fn several_busy_tasks_wait_until_it_is_known_whether_they_share() {
+        let mut scene = numa02();
+        scene.shared(5, 5);
+        let mut herd = Herd::new();
+        assert_eq!(herd.decide(&scene.snapshot()).actions, []);
+        scene.edit().time.0 += PATIENCE.0;
+        assert!(!herd.decide(&scene.snapshot()).actions.is_empty());
     }
 
     #[test]

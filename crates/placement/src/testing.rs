@@ -2,7 +2,7 @@
 
 use numaherd_model::{
     Bytes, Costs, CpuId, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages,
-    ProcessId, Region, RegionId, RegionUse, Snapshot, Task, TaskId, TaskState, Topology,
+    ProcessId, Region, RegionId, RegionUse, Sharing, Snapshot, Task, TaskId, TaskState, Topology,
 };
 
 /// A snapshot being put together.
@@ -38,6 +38,7 @@ impl Scene {
                 nodes: vec![state(0), state(1)],
                 tasks: Vec::new(),
                 regions: Vec::new(),
+                sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
                 grade: EvidenceGrade::HintingFaults,
                 kernel_tiering: false,
                 costs: Costs::default(),
@@ -73,6 +74,11 @@ impl Scene {
             users: users.map(|&(tid, faults)| RegionUse { task: task_id(tid), faults }).collect(),
             age: Nanos(0),
         });
+    }
+
+    /// How often pages of the process changed hands.
+    pub fn shared(&mut self, samples: u64, switches: u64) {
+        self.snapshot.sharing = vec![Sharing { process: PROCESS, samples, switches }];
     }
 
     /// As if we had placed the task.

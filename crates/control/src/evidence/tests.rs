@@ -40,16 +40,42 @@ fn faults_fall_into_regions_of_two_mebibytes() {
     assert_eq!(snapshot.tasks[0].faults.len(), 2);
 }
 
+/// One pass over 32 pages of one region by the given tasks in turn, at a time.
+fn pass(tids: &[u32], time: u64) -> Vec<HintingFault> {
+    let touch = |(i, tid): (u64, &u32)| HintingFault {
+        time: Nanos(time),
+        ..fault(*tid, 0x4000_0000 + i * 4096, 0, None)
+    };
+    (0..32).zip(tids.iter().cycle()).map(touch).collect()
+}
+
 #[test]
-fn the_task_that_touched_the_page_before_is_credited_half() {
-    let at = 0x4000_0000;
-    let faults: Vec<_> = (0..10).map(|i| fault(1, at + i * 4096, 0, Some(2))).collect();
-    let snapshot = filled(&faults);
-    assert_eq!(
-        snapshot.regions[0].users,
-        [RegionUse { task: task_id(1), faults: 10 }, RegionUse { task: task_id(2), faults: 5 }]
-    );
-    assert_eq!(snapshot.tasks[0].faults, [NodeFaults { node: NodeId(0), private: 0, shared: 10 }]);
+fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
+    let mut snapshot = snapshot(2);
+    let mut evidence = Evidence::new();
+    // Page by page: 1 2 1 2 …, then 2 1 2 1 …: every page changes hands.
+    evidence.add(&pass(&[1, 2], 10), &snapshot);
+    evidence.add(&pass(&[2, 1], 20), &snapshot);
+    evidence.fill(&mut snapshot);
+    let expected = Sharing { process: process(), samples: 32, switches: 32 };
+    assert_eq!(snapshot.sharing, [expected]);
+    assert_eq!(snapshot.tasks[0].faults[0].shared, 16);
+    let mut private = Evidence::new();
+    private.add(&pass(&[1, 2], 10), &snapshot);
+    private.add(&pass(&[1, 2], 20), &snapshot);
+    private.fill(&mut snapshot);
+    assert_eq!((snapshot.sharing[0].samples, snapshot.sharing[0].switches), (32, 0));
+}
+
+#[test]
+fn who_touched_a_page_before_the_task_was_born_does_not_count() {
+    let mut snapshot = snapshot(2);
+    snapshot.tasks[1].age = Nanos(snapshot.time.0 - 15);
+    let mut evidence = Evidence::new();
+    evidence.add(&pass(&[1], 10), &snapshot);
+    evidence.add(&pass(&[2], 20), &snapshot);
+    evidence.fill(&mut snapshot);
+    assert!(snapshot.sharing.is_empty());
 }
 
 #[test]

@@ -1,0 +1,48 @@
+# demo: the main job, from nothing to its table. test: everything CI checks.
+# Both install what is missing first. The longer checks have targets of their own.
+
+CARGO ?= cargo
+BIN = target/release/numaherd
+PLUGIN = target/release/libnumaherd_latency.so
+
+.PHONY: demo test deps build unit lint lab-test compare long-test undo-test clean
+
+demo: build
+	$(BIN) compare numa02 --quick --runs 1
+
+# Packages, and a kernel in the cache folder; does nothing where all is there.
+deps:
+	scripts/install-deps
+	scripts/fetch-kernel
+
+build: deps
+	$(CARGO) build --release --locked
+
+test: lint unit lab-test
+	@scripts/summarise-tests target/test-log
+
+lint: deps
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --release --locked --workspace --all-targets -- -D warnings
+
+unit: build
+	mkdir -p target/test-log
+	scripts/log-tests target/test-log/unit $(CARGO) test --release --locked --workspace
+
+# With a real kernel in the emulated machine; takes minutes.
+lab-test: build
+	mkdir -p target/test-log
+	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1
+
+# The comparisons behind the README's figures; about an hour.
+compare: build
+	$(BIN) compare numa02 --html target/numa02.html
+	$(BIN) compare numa01 --html target/numa01.html
+	$(BIN) compare numa01 --start placed --placements off,kernel,bind,herd
+
+# Kills the balancer at random moments, fifty times.
+undo-test: build
+	ROUNDS=50 $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1 killed
+
+clean:
+	$(CARGO) clean

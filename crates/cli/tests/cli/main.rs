@@ -1,0 +1,254 @@
+//! Short transcripts on this host, without a lab: what a wrong or impossible request is told,
+//! and what the commands that need no emulated machine print.
+//!
+//! An error is one line on stderr, says what to do, and exits 1 (could not be done) or 2 (the
+//! command line is wrong). Tests that need root, or a program that is not there, say so and
+//! pass.
+
+#[path = "../transcript/mod.rs"]
+mod transcript;
+
+mod restore;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use transcript::{numaherd, program, run, same_hardware};
+
+fn is_root() -> bool {
+    numaherd_linux::sys::identity::effective_user() == 0
+}
+
+/// A file below the repository's root.
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+}
+
+/// Why a test does not apply here.
+fn skip(why: &str) {
+    eprintln!("skipped: {why}");
+}
+
+/// What cannot be done is one line and exit code 1.
+#[test]
+fn what_cannot_be_done_is_one_line() {
+    let refuses = |words: &[&str], told: &[&str]| {
+        run(&mut numaherd(words)).refuses(1, told);
+    };
+    refuses(&["lab", "run", "--machine", "3x7", "--", "true"], &["'3x7'", "2x4", ".toml"]);
+    refuses(&["lab", "run", "--machine", "no.toml", "--", "true"], &["no.toml", "No such file"]);
+    refuses(&["compare", "numa02", "--on", "lab:3x7", "--results", "/dev/null"], &["'3x7'"]);
+    refuses(&["balance", "-p", "999999999"], &["no process 999999999"]);
+    refuses(&["topology", "--root", "/nonexistent"], &["/nonexistent", "No such file"]);
+    refuses(&["restore", "--run", "no-such-run"], &["no run 'no-such-run'"]);
+}
+
+/// A cause is told once, however many layers it passed.
+#[test]
+#[ignore = "error messages that hold their source are followed by it: main.rs, one_line"]
+fn a_cause_is_told_once() {
+    let transcript = run(&mut numaherd(&["topology", "--root", "/nonexistent"])).ends_with(1);
+    assert_eq!(transcript.stderr.matches("No such file").count(), 1, "{transcript}");
+}
+
+/// A machine file that makes no sense is named, with the place.
+#[test]
+fn a_broken_machine_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("odd.toml");
+    let good = std::fs::read_to_string(repository("machines/2x4.toml")).unwrap();
+    std::fs::write(&path, good.replace("ways = 4", "ways = 3")).unwrap();
+    let path = path.to_str().unwrap();
+    let told = ["odd.toml", "powers of two"];
+    run(&mut numaherd(&["lab", "run", "--machine", path, "--", "true"])).refuses(1, &told);
+    std::fs::write(path, good.replace("ways = 4", "ways = ")).unwrap();
+    run(&mut numaherd(&["lab", "run", "--machine", path, "--", "true"]))
+        .refuses(1, &["odd.toml", "line"]);
+}
+
+/// A wrong command line exits 2, names the word and what would be right, and has done nothing.
+#[test]
+fn a_wrong_command_line_names_the_word_and_what_would_be_right() {
+    for (words, told) in WRONG {
+        let transcript = run(&mut numaherd(words)).ends_with(2).tells(told);
+        assert_eq!(transcript.stdout, "", "{transcript}");
+    }
+}
+
+/// And says so in one line.
+#[test]
+#[ignore = "the argument parser adds two lines: main.rs has yet to print its errors itself"]
+fn a_wrong_command_line_is_one_line() {
+    for (words, told) in WRONG {
+        run(&mut numaherd(words)).refuses(2, told);
+    }
+}
+
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&["lab", "run", "--dilation", "0", "--", "true"], &["'0'", "--dilation", "from 1 to 1000"]),
+    (&["lab", "run", "--dilation", "x", "--", "true"], &["'x'", "--dilation", "from 1 to 1000"]),
+    (&["lab", "run", "--timeout", "0", "--", "true"], &["'0'", "--timeout"]),
+    (&["lab", "run"], &["<CMD>"]),
+    (&["compare", "numa02", "--placements", "bind,best"], &["'best'", "bind, inverse"]),
+    (&["compare", "numa02", "--on", "moon"], &["'moon'", "lab:MACHINE"]),
+    (&["compare", "numa02", "--runs", "0"], &["'0'", "--runs"]),
+    (&["compare", "numa07"], &["'numa07'", "numa02"]),
+    (&["bench", "numa02", "--size", "4X"], &["'4X'", "64M"]),
+    (&["bench", "numa02", "--threads", "0"], &["'0'", "from 1"]),
+    (&["balance"], &["--pid", "CMD"]),
+    (&["balance", "-p", "0"], &["'0'", "--pid"]),
+];
+
+/// Without privilege, somebody else's process is left alone, and what is missing is named.
+#[test]
+fn balancing_a_process_of_somebody_else_names_the_privilege() {
+    if !is_root() {
+        return skip("only root can become another user");
+    }
+    // The build folder may be closed to others.
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("numaherd");
+    std::fs::copy(program(), &copy).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&copy);
+    command.args(["balance", "-p", &std::process::id().to_string()]).current_dir("/");
+    run(&mut command).refuses(1, &["not permitted", "root", "CAP_SYS_NICE"]);
+}
+
+/// Captured machines print as numactl prints them there.
+#[test]
+fn captured_machines_print_in_numactls_layout() {
+    for name in ["2x4", "4x2", "mixed", "sparse", "host-1x2"] {
+        let fixture = repository("fixtures").join(name);
+        let golden = std::fs::read_to_string(fixture.join("numactl-H.txt")).unwrap();
+        let root = fixture.join("root").display().to_string();
+        let transcript = run(&mut numaherd(&["topology", "-H", "--root", &root])).ends_with(0);
+        assert_eq!(transcript.stdout, golden, "{transcript}");
+    }
+}
+
+/// The names in JSON and CSV are part of the contract. In `mixed`, node 1 has no memory and
+/// node 2 no CPU.
+#[test]
+fn a_topology_for_programs_keeps_its_names() {
+    let root = repository("fixtures/mixed/root").display().to_string();
+    let json = run(&mut numaherd(&["topology", "--root", &root, "-o", "json"])).ends_with(0).json();
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "nodes": [
+                {"id": 0, "cpus": "0-1", "memory": 1016045568_u64, "free": 986783744_u64},
+                {"id": 1, "cpus": "2", "memory": 0, "free": 0},
+                {"id": 2, "cpus": "", "memory": 1053822976_u64, "free": 1022365696_u64},
+            ],
+            "distances": [[10, 20, 20], [20, 10, 20], [20, 20, 10]],
+        })
+    );
+    let csv = run(&mut numaherd(&["topology", "--root", &root, "-o", "csv"])).ends_with(0);
+    assert_eq!(
+        csv.stdout,
+        "node,cpus,memory_bytes,free_bytes,distances\n\
+         0,\"0-1\",1016045568,986783744,10 20 20\n\
+         1,\"2\",0,0,20 10 20\n\
+         2,\"\",1053822976,1022365696,20 20 10\n"
+    );
+}
+
+/// Here, `topology -H` is `numactl -H`.
+#[test]
+fn this_host_prints_as_numactl_prints_it() {
+    if !Path::new("/usr/bin/numactl").exists() {
+        return skip("numactl is not installed");
+    }
+    let theirs = run(Command::new("/usr/bin/numactl").arg("-H"));
+    if theirs.code != 0 {
+        return skip("numactl finds no NUMA here");
+    }
+    let ours = run(&mut numaherd(&["topology", "-H"])).ends_with(0);
+    same_hardware(&ours.stdout, &theirs.stdout);
+}
+
+/// A workload's result has the names that `compare` and scripts read, and its sums are right:
+/// two loops over 4 MiB write 8 MiB, and the last thread's time is the whole's.
+#[test]
+fn a_workload_prints_what_it_took() {
+    let words = ["bench", "numa02", "--size", "4M", "--loops", "2", "--threads", "2", "-o", "json"];
+    let json = run(&mut numaherd(&words)).ends_with(0).json();
+    for (name, value) in [("threads", 2), ("size_bytes", 4 << 20), ("loops", 2), ("bytes", 8 << 20)]
+    {
+        assert_eq!(json[name], value, "{name} in {json}");
+    }
+    assert_eq!(json["workload"], "numa02");
+    let seconds = json["seconds"].as_f64().unwrap();
+    let each: Vec<f64> =
+        json["thread_seconds"].as_array().unwrap().iter().map(|s| s.as_f64().unwrap()).collect();
+    assert_eq!((each.len(), each.iter().copied().fold(0.0, f64::max)), (2, seconds), "{json}");
+    assert!(seconds > 0.0 && json["whole_seconds"].as_f64().unwrap() >= seconds, "{json}");
+    assert!(json["start_ns"].as_u64().unwrap() > 0, "{json}");
+}
+
+/// Results that can never be written are told before anything is measured.
+#[test]
+fn results_that_cannot_be_written_are_told_before_a_machine_boots() {
+    let begin = std::time::Instant::now();
+    for place in ["/proc/nowhere/results", "/proc/version/results", "/"] {
+        run(&mut numaherd(&["compare", "numa02", "--results", place]))
+            .refuses(1, &["cannot write results to", place]);
+    }
+    assert!(begin.elapsed().as_secs() < 3, "a machine was booted first");
+}
+
+/// What the lab needs and does not find is named with the package or script that brings it.
+#[test]
+fn what_the_lab_lacks_is_named_with_what_brings_it() {
+    let empty = tempfile::tempdir().unwrap();
+    let mut command = numaherd(&["lab", "run", "--no-distance", "--", "true"]);
+    command.env("NUMAHERD_CACHE", empty.path());
+    run(&mut command).refuses(1, &["no kernel in", "scripts/fetch-kernel"]);
+
+    let alone = empty.path().join("numaherd");
+    std::fs::copy(program(), &alone).unwrap();
+    let mut command = Command::new(&alone);
+    run(command.args(["lab", "run", "--", "true"]))
+        .refuses(1, &["libnumaherd_latency.so", "cargo build --release"]);
+
+    if !is_root() {
+        return skip("only root can hide installed programs from a command");
+    }
+    for (file, package) in [
+        ("/usr/bin/qemu-system-x86_64", "qemu-system-x86"),
+        ("/usr/bin/busybox", "busybox-static"),
+        ("/usr/bin/setpriv", "util-linux"),
+        ("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1", "faketime"),
+    ] {
+        if !Path::new(file).exists() {
+            continue;
+        }
+        // A device in its place, in a name space of the command's own, is no program.
+        let hide = format!("mount --bind /dev/null {file} && exec \"$0\" lab run -- true");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", &hide, program()]);
+        run(&mut command).refuses(1, &["missing", &format!("install the package {package}")]);
+    }
+}
+
+/// With one node there is nothing to balance: it says so, and the command runs all the same.
+#[test]
+fn one_node_needs_no_balancing() {
+    let json = run(&mut numaherd(&["topology", "-o", "json"])).ends_with(0).json();
+    if json["nodes"].as_array().unwrap().len() > 1 {
+        return skip("this machine has several nodes");
+    }
+    for code in [0, 7] {
+        let exit = format!("echo out; exit {code}");
+        let transcript = run(&mut numaherd(&["balance", "--", "sh", "-c", &exit])).ends_with(code);
+        assert_eq!(transcript.stdout, "out\n", "{transcript}");
+        assert_eq!(transcript.stderr.lines().count(), 1, "{transcript}");
+        transcript.tells(&["one node", "nothing to balance"]);
+    }
+    run(&mut numaherd(&["compare", "numa02", "--on", "host", "--results", "/dev/null"]))
+        .ends_with(1)
+        .tells(&["one node", "--on lab"]);
+}

@@ -1,0 +1,203 @@
+//! `restore` on this host: what a dead session's journal holds is put back, once, and only where
+//! it still is what that session wrote.
+//!
+//! The journals here are written by hand: their lines are a format that outlives a version.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use tempfile::TempDir;
+
+use crate::transcript::{Transcript, numaherd, run};
+
+/// A process whose affinity is changed; it ends with the test.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Sleeper {
+        Sleeper(Command::new("sleep").arg("300").spawn().unwrap())
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Ticks from boot to its start, field 22 of its stat; its name has no blanks.
+    fn start_ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap();
+        stat.split(' ').nth(21).unwrap().parse().unwrap()
+    }
+
+    fn cpus(&self) -> String {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        line.unwrap().trim().to_string()
+    }
+
+    fn allow(&self, cpus: &str) {
+        let pid = self.pid().to_string();
+        run(Command::new("taskset").args(["-cp", cpus, &pid])).ends_with(0);
+        assert_eq!(self.cpus(), cpus);
+    }
+
+    /// A journal's line: its CPUs were `before` and were about to become `after`.
+    fn changed(&self, before: &str, after: &str) -> String {
+        let (pid, start) = (self.pid(), self.start_ticks());
+        format!(
+            r#"{{"v":1,"t":2,"event":"before","change":"affinity","task":{{"tid":{pid},"start":{start}}},"process":{{"tgid":{pid},"start":{start}}},"before":"{before}","after":"{after}"}}"#
+        )
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A folder for journals, and the commands that look there.
+struct State(TempDir);
+
+impl State {
+    fn new() -> State {
+        State(tempfile::tempdir().unwrap())
+    }
+
+    /// A journal of a session that is dead: no process of this id has started at tick 1.
+    fn journal(&self, run: &str, boot: &str, changes: &[String]) -> PathBuf {
+        let begin = format!(
+            r#"{{"v":1,"t":1,"event":"begin","run":"{run}","boot":"{boot}","pid":{},"start":1,"about":"a test"}}"#,
+            std::process::id()
+        );
+        let path = self.0.path().join(format!("{run}.journal"));
+        std::fs::write(&path, format!("{begin}\n{}\n", changes.join("\n"))).unwrap();
+        path
+    }
+
+    fn restore(&self, words: &[&str]) -> Transcript {
+        let words: Vec<&str> = ["restore"].iter().chain(words).copied().collect();
+        run(numaherd(&words).env("NUMAHERD_STATE", self.0.path()))
+    }
+}
+
+fn this_boot() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_string()
+}
+
+/// All CPUs, and one of them; None on a machine with one, where nothing can be told apart.
+fn masks(sleeper: &Sleeper) -> Option<(String, String)> {
+    let all = sleeper.cpus();
+    let first = all.split([',', '-']).next().unwrap().to_string();
+    if first == all {
+        eprintln!("skipped: one CPU");
+        return None;
+    }
+    Some((all, first))
+}
+
+fn exists(path: &Path) -> bool {
+    path.exists()
+}
+
+#[test]
+fn nothing_left_is_nothing_to_put_back() {
+    let state = State::new();
+    let transcript = state.restore(&[]).ends_with(0);
+    assert_eq!(
+        (transcript.stdout.as_str(), transcript.stderr.as_str()),
+        ("nothing to put back\n", "")
+    );
+    let nowhere = state.0.path().join("never/made");
+    run(numaherd(&["restore"]).env("NUMAHERD_STATE", nowhere)).ends_with(0);
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_a_real_one_puts_it_back_once() {
+    let (state, sleeper) = (State::new(), Sleeper::start());
+    let Some((all, one)) = masks(&sleeper) else { return };
+    sleeper.allow(&one);
+    let journal = state.journal("dead", &this_boot(), &[sleeper.changed(&all, &one)]);
+
+    let dry = state.restore(&["--dry-run"]).ends_with(0);
+    assert!(dry.stdout.contains("would put back 1 affinities"), "{dry}");
+    assert_eq!((sleeper.cpus(), exists(&journal)), (one, true), "{dry}");
+
+    let real = state.restore(&[]).ends_with(0);
+    assert!(real.stdout.contains("put back 1 affinities"), "{real}");
+    assert_eq!((sleeper.cpus(), exists(&journal)), (all, false), "{real}");
+    assert_eq!(state.restore(&[]).stdout, "nothing to put back\n");
+}
+
+#[test]
+fn what_somebody_changed_since_stays() {
+    let (state, sleeper) = (State::new(), Sleeper::start());
+    let Some((all, one)) = masks(&sleeper) else { return };
+    // The journal says that it was to be limited; its owner has freed it since, or limited it.
+    let journal = state.journal("dead", &this_boot(), &[sleeper.changed(&one, "4000")]);
+    let transcript = state.restore(&[]).ends_with(0);
+    assert!(transcript.stdout.contains("1 changed since by others"), "{transcript}");
+    assert_eq!((sleeper.cpus(), exists(&journal)), (all, false), "{transcript}");
+}
+
+#[test]
+fn settings_go_back_to_what_they_were_before_the_first_change() {
+    let state = State::new();
+    let knob = state.0.path().join("knob");
+    std::fs::write(&knob, "100\n").unwrap();
+    let change = |before: &str, after: &str| {
+        let path = knob.display();
+        format!(
+            r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{path}","before":"{before}","after":"{after}"}}"#
+        )
+    };
+    // 1000, then 4000, then 100; the last line is torn: that change was never made.
+    let torn = change("100", "7")[..50].to_string();
+    state.journal("dead", &this_boot(), &[change("1000", "4000"), change("4000", "100"), torn]);
+    let transcript = state.restore(&[]).ends_with(0);
+    assert!(transcript.stdout.contains("1 settings"), "{transcript}");
+    assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1000", "{transcript}");
+}
+
+#[test]
+fn a_journal_of_another_boot_is_removed_and_nothing_is_changed() {
+    let (state, sleeper) = (State::new(), Sleeper::start());
+    let Some((all, one)) = masks(&sleeper) else { return };
+    sleeper.allow(&one);
+    let before_reboot = "00000000-0000-4000-8000-000000000000";
+    let journal = state.journal("old", before_reboot, &[sleeper.changed(&all, &one)]);
+    state.restore(&["--dry-run"]).ends_with(0);
+    assert!(exists(&journal), "a dry run removes nothing");
+    let transcript = state.restore(&[]).ends_with(0);
+    assert_eq!((sleeper.cpus(), exists(&journal)), (one, false), "{transcript}");
+}
+
+#[test]
+fn what_was_kept_on_purpose_is_put_back_by_name_only() {
+    let (state, sleeper) = (State::new(), Sleeper::start());
+    let Some((all, one)) = masks(&sleeper) else { return };
+    sleeper.allow(&one);
+    let kept = r#"{"v":1,"t":3,"event":"end","kept":true}"#.to_string();
+    let journal = state.journal("kept", &this_boot(), &[sleeper.changed(&all, &one), kept]);
+    let transcript = state.restore(&[]).ends_with(0);
+    assert_eq!((sleeper.cpus(), exists(&journal)), (one, true), "{transcript}");
+    let transcript = state.restore(&["--run", "kept"]).ends_with(0);
+    assert_eq!((sleeper.cpus(), exists(&journal)), (all, false), "{transcript}");
+}
+
+#[test]
+fn a_session_that_lives_is_left_alone() {
+    let (state, sleeper) = (State::new(), Sleeper::start());
+    let Some((all, one)) = masks(&sleeper) else { return };
+    sleeper.allow(&one);
+    let path = state.journal("live", &this_boot(), &[sleeper.changed(&all, &one)]);
+    // The session's process is the sleeper itself.
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (pid, start) = (sleeper.pid(), sleeper.start_ticks());
+    let dead = format!(r#""pid":{},"start":1,"#, std::process::id());
+    assert!(text.contains(&dead));
+    std::fs::write(&path, text.replace(&dead, &format!(r#""pid":{pid},"start":{start},"#)))
+        .unwrap();
+    let transcript = state.restore(&[]).ends_with(0);
+    assert_eq!((sleeper.cpus(), exists(&path)), (one, true), "{transcript}");
+}

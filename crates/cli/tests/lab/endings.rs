@@ -1,0 +1,89 @@
+//! However a lab ends, its exit code and one line say how, and nothing of it is left.
+
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use crate::Bench;
+use crate::processes::{self, signal, wait_until};
+use crate::transcript::{Transcript, run};
+
+/// Long enough for a boot on a loaded host.
+const BOOT: Duration = Duration::from_secs(90);
+
+/// A lab whose guest sleeps, under a dilated clock, and the id of its QEMU.
+fn sleeping(bench: &Bench) -> (Child, u32) {
+    let words = ["lab", "run", "--no-distance", "--dilation", "1.5"];
+    let script = "touch up; sleep 600";
+    let mut command = bench.command(&words, &["sh", "-c", script]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().unwrap();
+    let up = bench.shared.path().join("up");
+    assert!(wait_until(BOOT, || up.exists()).is_some(), "not up: {command:?}");
+    let qemu = processes::with_argument_containing(bench.lab.path().to_str().unwrap());
+    assert_eq!(qemu.len(), 1, "{qemu:?}");
+    (child, qemu[0])
+}
+
+fn ended(child: Child) -> Transcript {
+    Transcript::of("lab run -- sleep".into(), &child.wait_with_output().unwrap())
+}
+
+/// The dilated clock's shared memory, named for its process.
+fn left_no_clock(qemu: u32) {
+    let ending = format!("_{qemu}");
+    let shared = std::fs::read_dir("/dev/shm").unwrap().flatten();
+    let names = shared.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let left: Vec<String> =
+        names.filter(|name| name.contains("faketime") && name.ends_with(&ending)).collect();
+    assert!(left.is_empty(), "in /dev/shm: {left:?}");
+}
+
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn a_timeout_ends_with_124_and_leaves_nothing() {
+    let bench = Bench::new();
+    let words = ["lab", "run", "--no-distance", "--timeout", "8"];
+    run(&mut bench.command(&words, &["sleep", "600"])).refuses(124, &["8 s", "--timeout"]);
+    bench.left_nothing();
+}
+
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn ctrl_c_ends_with_130_and_leaves_nothing() {
+    let bench = Bench::new();
+    let (child, qemu) = sleeping(&bench);
+    signal("INT", child.id());
+    ended(child).refuses(130, &["interrupted"]);
+    bench.left_nothing();
+    left_no_clock(qemu);
+}
+
+/// Its files cannot be removed by the dead, but the machine must not run on.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn a_killed_lab_leaves_no_machine_running() {
+    let bench = Bench::new();
+    let (mut child, qemu) = sleeping(&bench);
+    signal("KILL", child.id());
+    child.wait().unwrap();
+    let gone = wait_until(Duration::from_secs(3), || !processes::runs(qemu));
+    assert!(gone.is_some(), "QEMU {qemu} runs on");
+}
+
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn a_panic_is_one_line_and_the_console_is_kept() {
+    let bench = Bench::new();
+    let panic = "echo before; echo c > /proc/sysrq-trigger; sleep 600";
+    let words = ["lab", "run", "--no-distance", "--timeout", "60"];
+    let transcript = run(&mut bench.command(&words, &["sh", "-c", panic])).ends_with(1);
+    assert_eq!(transcript.stdout, "before\n", "what came before is shown: {transcript}");
+    assert_eq!(transcript.stderr.lines().count(), 1, "{transcript}");
+    let transcript = transcript.tells(&["Kernel panic", "console log: "]);
+    let log = transcript.stderr.split("console log: ").nth(1).unwrap().trim().trim_end_matches(')');
+    let console = std::fs::read_to_string(Path::new(log)).unwrap();
+    assert!(console.contains("Kernel panic") && console.contains("sysrq"), "{console}");
+    std::fs::remove_file(log).unwrap();
+    bench.left_nothing();
+}
