@@ -8,6 +8,9 @@ use numaherd_model::{
 
 use crate::evidence::Evidence;
 
+/// A region counts as moved when less than one page in this many stayed.
+const FEW: u64 = 20;
+
 /// What came of one turn.
 #[derive(Clone, Debug)]
 pub struct Turn {
@@ -59,15 +62,19 @@ impl<P: Placement> Controller<P> {
     pub fn turn<M: Observe + Actuate>(&mut self, machine: &mut M) -> Result<Turn, WorldError> {
         let (snapshot, plan) = self.plan(machine)?;
         let verdicts = self.checker.review(&plan, &snapshot);
+        let passed = plan.actions.iter().zip(&verdicts).filter(|(_, verdict)| verdict.is_none());
+        let passed: Vec<&Action> = passed.map(|(action, _)| action).collect();
+        let mut done = machine.apply(&passed)?.into_iter();
         let mut outcomes = Vec::with_capacity(plan.actions.len());
         for (action, verdict) in plan.actions.iter().zip(verdicts) {
-            outcomes.push(match verdict {
+            let outcome = match verdict {
                 Some(problem) => {
                     Outcome::Skipped(SkipReason::Checked { problem: problem.to_string() })
                 }
-                None => machine.apply(action)?,
-            });
-            self.learn(action, &outcomes[outcomes.len() - 1]);
+                None => done.next().unwrap_or(Outcome::Skipped(SkipReason::Gone)),
+            };
+            self.learn(action, &outcome);
+            outcomes.push(outcome);
         }
         Ok(Turn { snapshot, plan, outcomes, faults: self.faults.len() })
     }
@@ -85,10 +92,16 @@ impl<P: Placement> Controller<P> {
         Ok((snapshot, plan))
     }
 
+    /// Notes where pages are now. Where more than a few stayed, the next faults will tell.
     fn learn(&mut self, action: &Action, outcome: &Outcome) {
-        if let (Action::MovePages { region, to, .. }, false) =
-            (action, matches!(outcome, Outcome::Skipped(_)))
-        {
+        let whole = match outcome {
+            Outcome::Done { .. } => true,
+            Outcome::Partial { moved, refused } => {
+                moved.0 > FEW * (refused.busy + refused.shared + refused.full + refused.other)
+            }
+            Outcome::Skipped(_) => false,
+        };
+        if let (Action::MovePages { region, to, .. }, true) = (action, whole) {
             self.evidence.moved(*region, *to);
         }
     }
@@ -156,9 +169,9 @@ pub(crate) mod tests {
     }
 
     impl Actuate for Notebook {
-        fn apply(&mut self, action: &Action) -> Result<Outcome, WorldError> {
-            self.0.push(action.clone());
-            Ok(Outcome::Done { moved: Pages(3) })
+        fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError> {
+            self.0.extend(actions.iter().map(|action| (*action).clone()));
+            Ok(actions.iter().map(|_| Outcome::Done { moved: Pages(3) }).collect())
         }
     }
 

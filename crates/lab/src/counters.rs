@@ -166,6 +166,15 @@ impl CounterFile {
         Ok(self.words(5, 1)?[0])
     }
 
+    /// Misses on memory that lies in no node's range, as of the last snapshot: next to none,
+    /// unless the plugin's idea of where nodes lie is wrong.
+    ///
+    /// # Errors
+    /// Those of the file.
+    pub fn stray_misses(&self) -> io::Result<u64> {
+        Ok(self.words(9, 1)?[0])
+    }
+
     /// The snapshot with this number, counted from 0 since boot; the ring keeps the newest.
     ///
     /// # Errors

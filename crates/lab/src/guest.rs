@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::counters::{CounterFile, NodeMap};
+use crate::counters::{CounterFile, Counters, NodeMap};
 use crate::qemu::{Files, PluginConfig, arguments};
 use crate::tools::Tools;
 use crate::wire::{Kind, ToGuest, ToHost, read_frame, write_frame, write_message};
@@ -90,6 +90,8 @@ pub struct Guest {
     to: Arc<Mutex<UnixStream>>,
     from: Receiver<(Kind, Vec<u8>)>,
     counters: Option<CounterFile>,
+    charged_since: Instant,
+    dilation: f64,
     release: String,
     dir: TempDir,
     deadline: Option<(Instant, u64)>,
@@ -118,6 +120,8 @@ impl Guest {
             to: Arc::new(Mutex::new(nobody)),
             from,
             counters: None,
+            charged_since: Instant::now(),
+            dilation: options.dilation,
             release: String::new(),
             dir,
             deadline,
@@ -146,6 +150,18 @@ impl Guest {
     #[must_use]
     pub fn counters(&self) -> Option<&CounterFile> {
         self.counters.as_ref()
+    }
+
+    /// What was counted since charging began, as of now; `None` on a machine without distance.
+    ///
+    /// # Errors
+    /// The plugin's file cannot be read.
+    pub fn counted(&self) -> Result<Option<Counters>, LabError> {
+        let Some(file) = &self.counters else { return Ok(None) };
+        let mut now = file.now().map_err(LabError::io("cannot read the plugin's counters"))?;
+        let guest = self.charged_since.elapsed().as_secs_f64() / self.dilation;
+        now.guest_ns = (guest * 1e9) as u64;
+        Ok(Some(now))
     }
 
     /// Runs a command to its end; its output is handed over as it comes.
@@ -300,6 +316,7 @@ impl Guest {
             return Err(self.died(format!("the plugin could not find the nodes' memory ({map:?})")));
         }
         self.counters = Some(counters);
+        self.charged_since = Instant::now();
         Ok(())
     }
 }

@@ -137,6 +137,9 @@ impl Machine {
         if self.memory_mib() < 1024 {
             return Err("less than 1024 MiB in all: the kernel and its files need that".into());
         }
+        if self.node.iter().any(|node| node.memory_mib == 0) {
+            return Err("every node needs memory_mib: nodes without memory come later".into());
+        }
         if self.cpu.instructions_per_second == 0 {
             return Err("cpu.instructions_per_second must not be 0".into());
         }
@@ -231,6 +234,7 @@ mod tests {
         let says = |text: &str| Machine::parse("x", "x.toml", text).unwrap_err().to_string();
         assert!(says(&good.replace("[[10, 21], [21, 10]]", "[[10, 21]]")).contains("2 rows of 2"));
         assert!(says(&good.replace("ways = 4", "ways = 3")).contains("powers of two"));
+        assert!(says(&good.replacen("memory_mib = 2048", "memory_mib = 0", 1)).contains("memory"));
         assert!(says(&good.replace("ways = 4", "wys = 4")).contains("wys"));
         assert!(says(&good.replace("id = 1", "id = 0")).contains("ascend"));
         assert!(says(&good.replace("cpus = 4", "cpus = 400")).contains("800 CPUs"));

@@ -292,18 +292,38 @@ impl Observe for LiveMachine {
 }
 
 impl Actuate for LiveMachine {
-    fn apply(&mut self, action: &Action) -> Result<Outcome, WorldError> {
+    fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError> {
         if !self.acts {
-            return Ok(Outcome::Skipped(SkipReason::DryRun));
+            return Ok(vec![Outcome::Skipped(SkipReason::DryRun); actions.len()]);
         }
-        match action {
-            Action::PlaceTask { task, node, cpus, .. } => self.place(*task, cpus, Some(*node)),
-            Action::ReleaseTask { task, cpus, .. } => self.place(*task, cpus, None),
-            Action::MovePages { region, len, to, .. } => {
-                let page_size = crate::sys::pages::size();
-                Ok(self.mover.move_region(*region, *len, *to, page_size, &mut self.beat))
+        let mut outcomes = vec![Outcome::Skipped(SkipReason::Gone); actions.len()];
+        // Moves to one node out of one address space are one call: each call has its price.
+        let mut moves: BTreeMap<(ProcessId, NodeId), Vec<usize>> = BTreeMap::new();
+        for (index, action) in actions.iter().enumerate() {
+            outcomes[index] = match action {
+                Action::PlaceTask { task, node, cpus, .. } => {
+                    self.place(*task, cpus, Some(*node))?
+                }
+                Action::ReleaseTask { task, cpus, .. } => self.place(*task, cpus, None)?,
+                Action::MovePages { region, to, .. } => {
+                    moves.entry((region.process, *to)).or_default().push(index);
+                    continue;
+                }
+            };
+            (self.beat)();
+        }
+        for ((process, to), indices) in moves {
+            let range = |&index: &usize| match actions[index] {
+                Action::MovePages { region, len, .. } => region.start..region.start + len.0,
+                _ => 0..0,
+            };
+            let ranges: Vec<std::ops::Range<u64>> = indices.iter().map(range).collect();
+            let moved = self.mover.move_ranges(process, &ranges, to, &mut self.beat);
+            for (index, outcome) in indices.into_iter().zip(moved) {
+                outcomes[index] = outcome;
             }
         }
+        Ok(outcomes)
     }
 }
 

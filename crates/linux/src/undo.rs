@@ -56,7 +56,7 @@ pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) 
             Entry { tgid: process.tgid, before: before.clone(), after: after.clone() }
         });
     }
-    // Descendants first: once a parent has its own mask back, its newborn are no concern.
+    // Those we know first: what they give birth to from then on has its own mask.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
     for (task, entry) in &tasks {
         put_back(&mut reader, *task, entry, dry_run, &mut undone);

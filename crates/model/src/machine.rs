@@ -2,7 +2,7 @@
 //!
 //! A replay implements [`Observe`] and not [`Actuate`]: acting on it does not compile.
 
-use crate::{Action, HintingFault, Outcome, PageVerdict, Plan, Snapshot, TaskId};
+use crate::{Action, HintingFault, Outcome, PageVerdict, Plan, Snapshot};
 
 /// The machine could not be read or acted upon at all.
 #[derive(Debug, thiserror::Error)]
@@ -56,11 +56,12 @@ pub trait Observe {
 
 /// A machine that can be acted upon.
 pub trait Actuate {
-    /// Does one thing.
+    /// Does these things; answers what became of each, in their order. What concerns tasks is
+    /// done in order and before pages are moved; moves to one node may be done as one.
     ///
     /// # Errors
-    /// Only if it could not be written down first; everything else is an [`Outcome`].
-    fn apply(&mut self, action: &Action) -> Result<Outcome, WorldError>;
+    /// Only if something could not be written down first; everything else is an [`Outcome`].
+    fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError>;
 }
 
 /// Which task and which pages belong on which node. Pure: the same snapshots give the same
@@ -72,10 +73,5 @@ pub trait Placement {
     /// What to do with the page of one fault, for placements that act in the fault.
     fn on_fault(&mut self, _fault: &HintingFault) -> PageVerdict {
         PageVerdict::Stay
-    }
-
-    /// Whether the scheduler's balancing may take this task off its node.
-    fn may_leave(&self, _task: TaskId) -> bool {
-        true
     }
 }

@@ -39,8 +39,6 @@ pub enum SkipReason {
     },
     /// Only reporting, not acting.
     DryRun,
-    /// This placement was asked not to do that.
-    NotWanted,
 }
 
 /// What became of one action.

@@ -35,8 +35,11 @@ pub enum Reason {
         /// Share of the uses.
         permille: u32,
     },
-    /// The task has CPU time but no evidence yet.
-    NoEvidence,
+    /// It hardly runs: its owner's CPUs are given back.
+    Idle {
+        /// Share of one CPU it used of late.
+        permille: u32,
+    },
 }
 
 impl fmt::Display for Reason {
@@ -64,7 +67,7 @@ impl fmt::Display for Reason {
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
             }
-            Reason::NoEvidence => write!(f, "no evidence yet"),
+            Reason::Idle { permille } => write!(f, "it only uses {} of a CPU", percent(permille)),
         }
     }
 }

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{
     Action, CpuSet, EvidenceGrade, Nanos, NodeId, Placement, Plan, ProcessId, Reason, RegionId,
-    Snapshot, TaskId,
+    Snapshot, Task, TaskId,
 };
 
 use crate::demand::{self, Demand, MIN_FAULTS, SHARE};
@@ -159,6 +159,11 @@ impl Placement for Herd {
         for (i, task) in demand.tasks.iter().enumerate() {
             let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
             let stays = at[i] == today[i];
+            if task.placed && !task.claims_cpu && self.settled(task.id, snapshot.time) {
+                self.placed_at.remove(&task.id);
+                actions.push(release(&snapshot.tasks[i]));
+                continue;
+            }
             if stays && !crowded {
                 continue;
             }
@@ -184,9 +189,15 @@ impl Placement for Herd {
             && strength_permille >= CONVERGED_PERMILLE;
         Plan { actions, strength_permille, converged }
     }
+}
 
-    fn may_leave(&self, task: TaskId) -> bool {
-        !self.placed_at.contains_key(&task)
+/// Gives a task that hardly runs its owner's CPUs back: it gains nothing, and would be in the
+/// way of its owner's next plans.
+fn release(task: &Task) -> Action {
+    Action::ReleaseTask {
+        task: task.id,
+        cpus: task.cpus_owner.clone(),
+        reason: Reason::Idle { permille: task.busy_permille },
     }
 }
 
@@ -341,6 +352,21 @@ mod tests {
         assert_eq!(places(&herd.decide(&scene.snapshot())), 0);
         scene.edit().time = Nanos(23_000_000_000);
         assert_eq!(places(&herd.decide(&scene.snapshot())), 2);
+    }
+
+    #[test]
+    fn a_placed_task_that_hardly_runs_any_more_is_given_back() {
+        let mut scene = numa02();
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        for tid in 1..=8 {
+            scene.at_home(tid, u32::from(tid > 4));
+        }
+        scene.edit().tasks[2].busy_permille = 10;
+        scene.edit().time.0 += SETTLE.0;
+        let plan = herd.decide(&scene.snapshot());
+        let given_back = |action: &&Action| matches!(action, Action::ReleaseTask { task, cpus, .. } if *task == task_id(3) && cpus.len() == 8);
+        assert_eq!(plan.actions.iter().filter(given_back).count(), 1, "{plan:?}");
     }
 
     #[test]

@@ -46,11 +46,6 @@ pub enum Event {
         /// Tasks looked after.
         tasks: u64,
     },
-    /// Something worth telling.
-    Note {
-        /// In plain words.
-        text: String,
-    },
     /// All changes were undone, or are to be kept.
     End {
         /// Left in place on purpose.

@@ -57,7 +57,7 @@ mod tests {
             file: Some(File::options().write(true).open(full).unwrap()),
             begin: Instant::now(),
         };
-        assert!(log.record(Event::Note { text: "x".into() }).is_err());
-        assert!(log.record(Event::Note { text: "y".into() }).is_ok());
+        assert!(log.record(Event::End { kept: false }).is_err());
+        assert!(log.record(Event::End { kept: false }).is_ok());
     }
 }

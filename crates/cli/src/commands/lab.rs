@@ -1,5 +1,6 @@
 //! `lab run`, and the agent inside the guest.
 
+use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -41,24 +42,24 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     let interrupted = interrupt::flag()?;
     let timeout = args.timeout.map(Duration::from_secs);
     let booted = boot(&args.lab, shares, timeout, &interrupted, &story);
-    let ended = booted.and_then(|(mut guest, _)| {
+    let ended = booted.and_then(|mut booted| {
+        let guest = &mut booted.guest;
         if !std::io::stdin().is_terminal() {
             guest.feed(std::io::stdin());
         }
         let env = std::env::vars().filter(|(name, _)| name != "LD_PRELOAD").collect();
         let exec = Exec { argv: args.command.clone(), env, cwd: here.display().to_string() };
         let exit = guest.exec(&exec, &mut copy_output)?;
-        Ok((guest, exit))
+        Ok((booted, exit))
     });
-    let (guest, exit) = match ended {
+    let (booted, exit) = match ended {
         Ok(ended) => ended,
         Err(error) => return code_of(error),
     };
     if let Some(problem) = exit.not_started {
         eprintln!("numaherd: {problem}");
     }
-    if let Some(counters) = guest.counters() {
-        let now = counters.now().context("cannot read the plugin's counters")?;
+    if let Some(now) = booted.guest.counted()? {
         story(&format!(
             "{} million instructions, local share {}, late share {:.4}",
             now.instructions() / 1_000_000,
@@ -72,7 +73,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }
     }
-    guest.shutdown()?;
+    booted.guest.shutdown()?;
     Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255)))
 }
 
@@ -97,14 +98,14 @@ fn copy_output(output: Output, bytes: &[u8]) {
     };
 }
 
-/// Finds what a lab needs, measures this host, and boots; answers the dilation too.
+/// Finds what a lab needs, measures this host, and boots.
 pub fn boot(
     args: &LabArgs,
     shares: Vec<PathBuf>,
     timeout: Option<Duration>,
     interrupted: &Arc<AtomicBool>,
     story: &dyn Fn(&str),
-) -> Result<(Guest, f64)> {
+) -> Result<Booted> {
     let machine = Machine::find(&args.machine)?;
     let tools = Tools::find()?;
     let kernel = Kernel::find(args.tuning.kernel.as_deref(), &cache_dir())?;
@@ -113,6 +114,7 @@ pub fn boot(
     if let Some(path) = plugin.as_ref().filter(|path| !path.is_file()) {
         return Err(LabError::MissingPlugin { path: path.clone() }.into());
     }
+    let turn = plugin.is_some().then(|| take_turn(story)).transpose()?;
     let dilation = match (&plugin, args.tuning.dilation) {
         (_, Some(given)) => given,
         (None, None) => 1.0,
@@ -140,7 +142,29 @@ pub fn boot(
     };
     let guest = Guest::boot(&options, &tools)?;
     story(&format!("up, kernel {}", guest.release()));
-    Ok((guest, dilation))
+    Ok(Booted { guest, dilation, _turn: turn })
+}
+
+/// An emulated machine, and what comes with it.
+pub struct Booted {
+    pub guest: Guest,
+    /// Real seconds per guest second.
+    pub dilation: f64,
+    /// Held as long as the machine runs.
+    _turn: Option<File>,
+}
+
+/// Machines whose timing matters take turns on this host; waits until it is ours.
+fn take_turn(story: &dyn Fn(&str)) -> Result<File> {
+    let path = cache_dir().join("lab.lock");
+    std::fs::create_dir_all(cache_dir()).context("cannot make the cache folder")?;
+    let failed = || format!("cannot lock {}", path.display());
+    let lock = File::create(&path).with_context(failed)?;
+    if lock.try_lock().is_err() {
+        story("another emulated machine is being timed on this host; waiting for it to end");
+        lock.lock().with_context(failed)?;
+    }
+    Ok(lock)
 }
 
 /// The plugin is built beside the program.

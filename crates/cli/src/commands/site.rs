@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use numaherd_lab::guest::Output;
-use numaherd_lab::{Exec, Guest, Machine};
+use numaherd_lab::{Exec, Machine};
 
 use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
@@ -18,6 +18,9 @@ use crate::args::{Compare, LabArgs};
 /// Markers of the workloads: the timed part begins, and is over.
 const BEGIN: u64 = 1;
 const END: u64 = 2;
+
+/// Misses outside all nodes that are no cause for doubt, whatever the run.
+const MOST_STRAY_MISSES: u64 = 10_000;
 
 /// Busy share of this host's CPUs above which it is not used unless forced.
 const MOST_BUSY: f64 = 0.10;
@@ -38,9 +41,8 @@ pub trait Site {
 
 /// An emulated machine, booted once for all cells.
 pub struct LabSite {
-    guest: Guest,
+    booted: lab::Booted,
     machine: Machine,
-    dilation: f64,
 }
 
 impl LabSite {
@@ -53,13 +55,13 @@ impl LabSite {
             std::fs::create_dir_all(dir).with_context(|| format!("--logs {}", dir.display()))?;
             shares.push(dir.canonicalize()?);
         }
-        let (guest, dilation) = lab::boot(&lab, shares, None, interrupted, &story)?;
-        Ok(LabSite { guest, machine: Machine::find(machine)?, dilation })
+        let booted = lab::boot(&lab, shares, None, interrupted, &story)?;
+        Ok(LabSite { booted, machine: Machine::find(machine)? })
     }
 
     /// What was counted between the markers of the run that has just ended.
     fn counted(&self, first: u64) -> Result<Option<Counted>> {
-        let Some(counters) = self.guest.counters() else { return Ok(None) };
+        let Some(counters) = self.booted.guest.counters() else { return Ok(None) };
         let taken = counters.snapshots_taken()?;
         let snapshots: Vec<_> =
             (first..taken).map(|number| counters.snapshot(number)).collect::<Result<_, _>>()?;
@@ -69,6 +71,12 @@ impl LabSite {
             bail!("the emulated machine did not see the run begin and end");
         };
         let run = end.since(begin);
+        let misses: u64 = run.cpus.iter().map(|cpu| cpu.misses).sum();
+        let stray = counters.stray_misses()?;
+        ensure!(
+            stray < MOST_STRAY_MISSES.max(misses / 100),
+            "{stray} misses fell outside all nodes: the plugin is wrong about where nodes lie"
+        );
         Ok(Some(Counted {
             local_share: run.local_share(&self.machine.node_index_of_cpus()),
             late_share: run.late_share(),
@@ -80,7 +88,7 @@ impl LabSite {
 
 impl Site for LabSite {
     fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
-        let first = self.guest.counters().map_or(Ok(0), |c| c.snapshots_taken())?;
+        let first = self.booted.guest.counters().map_or(Ok(0), |c| c.snapshots_taken())?;
         let program = std::env::current_exe().context("cannot find our own program")?;
         let mut argv = vec![program.display().to_string()];
         argv.extend_from_slice(words);
@@ -88,7 +96,7 @@ impl Site for LabSite {
         let env = env.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let exec = Exec { argv, env, cwd: "/".into() };
-        let exit = self.guest.exec(&exec, &mut |output, bytes| match output {
+        let exit = self.booted.guest.exec(&exec, &mut |output, bytes| match output {
             Output::Stdout => stdout.extend_from_slice(bytes),
             Output::Stderr => stderr.extend_from_slice(bytes),
         })?;
@@ -105,16 +113,16 @@ impl Site for LabSite {
     }
 
     fn kernel(&self) -> String {
-        self.guest.release().to_string()
+        self.booted.guest.release().to_string()
     }
 
     fn dilation(&self) -> f64 {
-        self.dilation
+        self.booted.dilation
     }
 
     fn end(self: Box<Self>) {
         // All is measured; a guest that does not go by itself is ended.
-        let _ = self.guest.shutdown();
+        let _ = self.booted.guest.shutdown();
     }
 }
 

@@ -1,30 +1,46 @@
-//! Moving a region's pages with `move_pages`, in batches.
+//! Moving pages with `move_pages`.
 //!
-//! A task that touches a page on its way waits for the batch, so batches are bounded: their
-//! size follows the time the last ones took, aiming at [`PAUSE_TARGET`]. Each call has the
-//! kernel drain its per-CPU lists first, so very small batches cost more than they spare.
+//! Each call first has the kernel drain its per-CPU lists, which waits for every CPU and costs
+//! tens of milliseconds where they are slow and busy; so ranges that go to one node are moved
+//! in few, large calls. That does not lengthen the pause of a task that touches a page on its
+//! way: within a call the kernel takes pages off, copies and puts back at most 2 MiB at a time.
+//!
+//! Huge pages go first, whole, by naming only the first address of every 2 MiB: naming all 512
+//! would have the kernel refuse the second while the first is on its way.
 
-use numaherd_model::{Bytes, Costs, Nanos, NodeId, Outcome, Pages, Refusal, RegionId, SkipReason};
+use std::collections::BTreeSet;
+use std::ops::Range;
 
-use crate::sys::clock;
+use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
+
 use crate::sys::pages::{self, PageStatus, Target};
+use crate::sys::{SysError, clock};
 
-/// Longest time a call should take. Guessed: reported as what brought blocking from minutes to
-/// nothing to speak of, with batches of 64 to 1280 pages.
-const PAUSE_TARGET: Nanos = Nanos(20_000_000);
-/// Bounds of a batch, in pages.
-const BATCH: (usize, usize) = (64, 1280);
+/// Most pages of one call. Guessed: 16 MiB, a fraction of a second even where a page takes
+/// 50 us.
+const BATCH_PAGES: usize = 4096;
+/// Alignment and size of a huge page.
+const HUGE_BYTES: u64 = 2 << 20;
 
-/// The batch size and cost learnt so far.
+/// What was learnt from the moves so far.
 #[derive(Debug)]
 pub struct Mover {
-    batch: usize,
     page_move: Nanos,
+    /// Processes in which nothing was found to be a huge page.
+    without_huge: BTreeSet<ProcessId>,
+}
+
+/// A page that is not where it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stray {
+    /// Index of its range.
+    range: usize,
+    address: u64,
 }
 
 impl Mover {
     pub fn new() -> Mover {
-        Mover { batch: 256, page_move: Costs::default().page_move }
+        Mover { page_move: Costs::default().page_move, without_huge: BTreeSet::new() }
     }
 
     /// Time to move one page, over the last moves.
@@ -32,76 +48,111 @@ impl Mover {
         self.page_move
     }
 
-    /// Moves whatever of the region is not on `to` yet; calls `beat` between batches.
-    pub fn move_region(
+    /// Moves whatever of the ranges is not on `to` yet; calls `beat` between calls. Answers an
+    /// outcome for each range.
+    pub fn move_ranges(
         &mut self,
-        region: RegionId,
-        len: Bytes,
+        process: ProcessId,
+        ranges: &[Range<u64>],
         to: NodeId,
-        page: Bytes,
         beat: &mut dyn FnMut(),
-    ) -> Outcome {
-        let addresses: Vec<u64> =
-            (0..len.0 / page.0).map(|index| region.start + index * page.0).collect();
-        let tgid = region.process.tgid;
-        let mut status = Vec::new();
-        let mut elsewhere = Vec::new();
-        if let Err(error) = pages::query(tgid, &addresses, &mut status) {
-            return super::skipped(&error);
-        }
-        for (&address, &raw) in addresses.iter().zip(&status) {
-            if matches!(PageStatus::from_raw(raw), PageStatus::On(node) if node != to) {
-                elsewhere.push(address);
-            }
-        }
-        let (mut moved, mut refused) = (0, Refusal::default());
-        let mut rest = elsewhere.as_slice();
-        while !rest.is_empty() {
-            let (batch, later) = rest.split_at(self.batch.min(rest.len()));
-            rest = later;
-            beat();
-            let begin = clock::monotonic();
-            if let Err(error) = pages::migrate(tgid, batch, Target::One(to), false, &mut status) {
-                if moved == 0 {
-                    return super::skipped(&error);
-                }
-                break;
-            }
-            let before = moved;
-            for &raw in &status {
-                match PageStatus::from_raw(raw) {
-                    PageStatus::On(node) if node == to => moved += 1,
-                    PageStatus::On(_) | PageStatus::Busy => refused.busy += 1,
-                    PageStatus::Absent => refused.absent += 1,
-                    PageStatus::Shared => refused.shared += 1,
-                    PageStatus::Full => refused.full += 1,
-                    PageStatus::Error(_) => refused.other += 1,
-                }
-            }
-            self.learn(batch.len(), moved - before, clock::monotonic().since(begin));
-            if refused.full > 0 {
-                // The node has no room: more of the same would only make it reclaim.
-                refused.full += rest.len() as u64;
-                break;
-            }
-        }
-        match (moved, refused == Refusal::default()) {
-            (0, true) => Outcome::Done { moved: Pages(0) },
-            (0, false) if refused.full > 0 => {
-                Outcome::Skipped(SkipReason::Refused { error: "no room on the node".into() })
-            }
-            (_, true) => Outcome::Done { moved: Pages(moved) },
-            _ => Outcome::Partial { moved: Pages(moved), refused },
-        }
-    }
-
-    fn learn(&mut self, pages: usize, moved: u64, took: Nanos) {
-        let aim = (pages as u64 * PAUSE_TARGET.0 / took.0.max(1)) as usize;
-        // No more than doubled at a time: one quick call may have been luck.
-        self.batch = aim.min(self.batch * 2).clamp(BATCH.0, BATCH.1);
-        if let Some(each) = took.0.checked_div(moved) {
+    ) -> Vec<Outcome> {
+        let begin = clock::monotonic();
+        let mut refused = vec![Refusal::default(); ranges.len()];
+        let result = self.try_move(process, ranges, to, &mut refused, beat);
+        let moved = match result {
+            Ok(moved) => moved,
+            Err(error) => return vec![super::skipped(&error); ranges.len()],
+        };
+        let all: u64 = moved.iter().sum();
+        if let Some(each) = clock::monotonic().since(begin).0.checked_div(all) {
             self.page_move = Nanos((self.page_move.0 * 3 + each) / 4);
         }
+        moved.into_iter().zip(refused).map(|(moved, refused)| outcome(moved, refused)).collect()
+    }
+
+    fn try_move(
+        &mut self,
+        process: ProcessId,
+        ranges: &[Range<u64>],
+        to: NodeId,
+        refused: &mut [Refusal],
+        beat: &mut dyn FnMut(),
+    ) -> Result<Vec<u64>, SysError> {
+        let tgid = process.tgid;
+        let page = pages::size().0;
+        let all = ranges.iter().enumerate().flat_map(|(range, addresses)| {
+            let count = (addresses.end - addresses.start) / page;
+            let start = addresses.start;
+            (0..count).map(move |index| Stray { range, address: start + index * page })
+        });
+        let before = strays(tgid, all.collect(), to)?;
+        let mut left = before.clone();
+        let heads: Vec<u64> =
+            left.iter().map(|s| s.address).filter(|a| a.is_multiple_of(HUGE_BYTES)).collect();
+        let mut status = Vec::new();
+        if !heads.is_empty() && !self.without_huge.contains(&process) {
+            beat();
+            pages::migrate(tgid, &heads, Target::One(to), false, &mut status)?;
+            left = strays(tgid, left, to)?;
+            if before.len() - left.len() <= heads.len() {
+                self.without_huge.insert(process);
+            }
+        }
+        for batch in left.chunks(BATCH_PAGES) {
+            beat();
+            let addresses: Vec<u64> = batch.iter().map(|stray| stray.address).collect();
+            pages::migrate(tgid, &addresses, Target::One(to), false, &mut status)?;
+            for (stray, &raw) in batch.iter().zip(&status) {
+                count(&mut refused[stray.range], PageStatus::from_raw(raw), to);
+            }
+            if refused.iter().any(|refused| refused.full > 0) {
+                // The node has no room: more of the same would only make it reclaim.
+                break;
+            }
+        }
+        let after = if left.is_empty() { left } else { strays(tgid, left, to)? };
+        let mut moved = vec![0; ranges.len()];
+        for stray in &before {
+            moved[stray.range] += 1;
+        }
+        for stray in &after {
+            moved[stray.range] -= 1;
+        }
+        Ok(moved)
+    }
+}
+
+/// Those of the pages that are on another node than `to`.
+fn strays(tgid: u32, candidates: Vec<Stray>, to: NodeId) -> Result<Vec<Stray>, SysError> {
+    let addresses: Vec<u64> = candidates.iter().map(|stray| stray.address).collect();
+    let mut status = Vec::new();
+    pages::query(tgid, &addresses, &mut status)?;
+    let elsewhere =
+        |raw: &i32| matches!(PageStatus::from_raw(*raw), PageStatus::On(node) if node != to);
+    let found = candidates.into_iter().zip(&status).filter(|(_, raw)| elsewhere(raw));
+    Ok(found.map(|(stray, _)| stray).collect())
+}
+
+fn count(refused: &mut Refusal, status: PageStatus, to: NodeId) {
+    match status {
+        PageStatus::On(node) if node == to => {}
+        PageStatus::On(_) | PageStatus::Busy => refused.busy += 1,
+        PageStatus::Absent => refused.absent += 1,
+        PageStatus::Shared => refused.shared += 1,
+        PageStatus::Full => refused.full += 1,
+        PageStatus::Error(_) => refused.other += 1,
+    }
+}
+
+fn outcome(moved: u64, refused: Refusal) -> Outcome {
+    if moved == 0 && refused.full > 0 {
+        return Outcome::Skipped(SkipReason::Refused { error: "no room on the node".into() });
+    }
+    if refused == Refusal::default() {
+        Outcome::Done { moved: Pages(moved) }
+    } else {
+        Outcome::Partial { moved: Pages(moved), refused }
     }
 }
 
@@ -110,19 +161,41 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_shrink_when_calls_take_long_and_grow_slowly() {
-        let mut mover = Mover::new();
-        mover.learn(256, 256, Nanos(80_000_000)); // 80 ms: four times too long
-        assert_eq!(mover.batch, 64);
-        mover.learn(64, 64, Nanos(1_000_000));
-        assert_eq!(mover.batch, 128);
-        assert!(mover.page_move() > Costs::default().page_move);
+    fn statuses_fall_into_their_classes() {
+        let mut refused = Refusal::default();
+        for status in [
+            PageStatus::On(NodeId(1)),
+            PageStatus::On(NodeId(0)),
+            PageStatus::Busy,
+            PageStatus::Shared,
+            PageStatus::Absent,
+        ] {
+            count(&mut refused, status, NodeId(1));
+        }
+        assert_eq!(refused, Refusal { busy: 2, shared: 1, full: 0, absent: 1, other: 0 });
     }
 
     #[test]
-    fn a_call_that_moves_nothing_teaches_no_cost() {
-        let mut mover = Mover::new();
-        mover.learn(100, 0, Nanos(10_000_000));
-        assert_eq!(mover.page_move(), Costs::default().page_move);
+    fn a_full_node_is_a_refusal_and_some_left_is_partial() {
+        let full = Refusal { full: 3, ..Refusal::default() };
+        assert!(matches!(outcome(0, full), Outcome::Skipped(SkipReason::Refused { .. })));
+        assert!(matches!(outcome(5, full), Outcome::Partial { moved: Pages(5), .. }));
+        assert_eq!(outcome(5, Refusal::default()), Outcome::Done { moved: Pages(5) });
+    }
+
+    #[test]
+    fn our_own_pages_on_their_own_node_have_nothing_to_move() {
+        let buffer = vec![1u8; 64 << 12];
+        let start = (buffer.as_ptr() as u64).next_multiple_of(4096);
+        let me = std::process::id();
+        let mut status = Vec::new();
+        pages::query(me, &[start], &mut status).unwrap();
+        let PageStatus::On(node) = PageStatus::from_raw(status[0]) else { panic!("{status:?}") };
+        let process = ProcessId { tgid: me, start: 0 };
+        let mut beats = 0;
+        let outcomes =
+            Mover::new()
+                .move_ranges(process, &[start..start + 16 * 4096], node, &mut || beats += 1);
+        assert_eq!((outcomes, beats), (vec![Outcome::Done { moved: Pages(0) }], 0));
     }
 }
