@@ -71,7 +71,7 @@ fn pages(to: u32, pages: u64) -> Action {
 }
 
 fn review(checker: &mut Checker, snapshot: &Snapshot, actions: &[Action]) -> Vec<Option<Problem>> {
-    let plan = Plan { actions: actions.to_vec(), strength_permille: 0, converged: false };
+    let plan = Plan { actions: actions.to_vec(), ..Plan::default() };
     checker.review(&plan, snapshot)
 }
 

@@ -186,7 +186,7 @@ pub(crate) mod tests {
                 cpus: cpus.parse().unwrap(),
                 reason: Reason::Balance,
             };
-            Plan { actions: vec![place("3"), place("0-1")], strength_permille: 0, converged: false }
+            Plan { actions: vec![place("3"), place("0-1")], ..Plan::default() }
         }
     }
 

@@ -20,7 +20,7 @@ pub use fault::{FaultFlags, HintingFault};
 pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, RegionId, TaskId};
 pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
 pub use outcome::{Outcome, Refusal, SkipReason};
-pub use plan::{Action, Plan, Reason};
+pub use plan::{Action, Plan, Reason, Waiting};
 pub use set::{CpuSet, IdSet, NodeSet, SetError};
 pub use snapshot::{
     Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Sharing, Snapshot, Task,

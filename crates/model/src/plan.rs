@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, CpuSet, NodeId, Pages, RegionId, TaskId};
+use crate::{Bytes, CpuSet, NodeId, Pages, ProcessId, RegionId, TaskId};
 
 /// Why an action is planned. Shares are per mille.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,4 +139,26 @@ pub struct Plan {
     pub strength_permille: u32,
     /// Every task with evidence is where it should be and no page needs to move.
     pub converged: bool,
+    /// Why nothing is decided yet, if so.
+    pub waiting: Option<Waiting>,
+}
+
+/// What a placement waits for before it decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "for", rename_all = "kebab-case")]
+pub enum Waiting {
+    /// Faults of more of the busy tasks.
+    Evidence {
+        /// Busy tasks with evidence.
+        known: u64,
+        /// Busy tasks.
+        busy: u64,
+    },
+    /// More touches of the same pages, to tell shared memory from private.
+    Sharing {
+        /// Of this process.
+        process: ProcessId,
+        /// Pairs of touches seen.
+        pairs: u64,
+    },
 }

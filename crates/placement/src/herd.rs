@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{
     Action, CpuSet, EvidenceGrade, Nanos, NodeId, Placement, Plan, ProcessId, Reason, RegionId,
-    Snapshot, Task, TaskId,
+    Snapshot, Task, TaskId, Waiting,
 };
 
 use crate::demand::{self, Demand, MIN_FAULTS, SHARE};
@@ -29,7 +29,7 @@ const SETTLE: Nanos = Nanos(2_000_000_000);
 const MIN_GAIN: u64 = SHARE / 100 * 8 * 11;
 
 /// Busy tasks that must have evidence before anybody is placed, per mille.
-const ENOUGH_KNOWN_PERMILLE: usize = 750;
+const ENOUGH_KNOWN_PERMILLE: u64 = 750;
 
 /// How long a task is waited for, since we have known it, until it has shown where its memory is
 /// and whether it shares it. Guessed: a few of the kernel's scans.
@@ -85,27 +85,32 @@ impl Herd {
         now.since(self.first_seen.get(&task).copied().unwrap_or(now))
     }
 
-    /// Whether most busy tasks have evidence, and for each process with several of them,
-    /// whether they share their memory. Tasks that have long shown neither are not waited for.
-    fn enough_is_known(&self, demand: &Demand, snapshot: &Snapshot) -> bool {
-        let mut busy: BTreeMap<ProcessId, u64> = BTreeMap::new();
-        let (mut known, mut waited_for) = (0, 0);
+    /// Evidence of most busy tasks, and for each process with several of them, whether they
+    /// share their memory. Tasks that have long shown neither are not waited for.
+    fn waits_for(&self, demand: &Demand, snapshot: &Snapshot) -> Option<Waiting> {
+        let mut together: BTreeMap<ProcessId, u64> = BTreeMap::new();
+        let (mut known, mut busy) = (0, 0);
         for (task, seen) in demand.tasks.iter().zip(&snapshot.tasks).filter(|(t, _)| t.claims_cpu) {
             let has_evidence = task.evidence >= MIN_FAULTS;
             let new = self.known_for(task.id, snapshot.time) < PATIENCE;
-            known += usize::from(has_evidence);
-            waited_for += usize::from(has_evidence || new);
+            known += u64::from(has_evidence);
+            busy += u64::from(has_evidence || new);
             if new {
-                *busy.entry(seen.process).or_default() += 1;
+                *together.entry(seen.process).or_default() += 1;
             }
         }
-        let faults = snapshot.grade == EvidenceGrade::HintingFaults;
-        let known_sharing = |(process, busy): (&ProcessId, &u64)| {
-            !faults || demand::shared_permille(snapshot, *process, *busy).is_some()
+        if known == 0 || known * 1000 < busy * ENOUGH_KNOWN_PERMILLE {
+            return Some(Waiting::Evidence { known, busy });
+        }
+        if snapshot.grade != EvidenceGrade::HintingFaults {
+            return None;
+        }
+        let unknown = |(process, busy): &(&ProcessId, &u64)| {
+            demand::shared_permille(snapshot, **process, **busy).is_none()
         };
-        known > 0
-            && known * 1000 >= waited_for * ENOUGH_KNOWN_PERMILLE
-            && busy.iter().all(known_sharing)
+        let (&process, _) = together.iter().find(unknown)?;
+        let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process);
+        Some(Waiting::Sharing { process, pairs: sharing.map_or(0, |sharing| sharing.samples) })
     }
 
     /// Whether every busy task has a place, or none to choose, or has long not shown where its
@@ -144,8 +149,9 @@ impl Placement for Herd {
         let demand = Demand::new(snapshot);
         let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
         let strength_permille = demand.strength_permille(&today);
-        if !self.enough_is_known(&demand, snapshot) {
-            return Plan { actions: Vec::new(), strength_permille, converged: false };
+        let waiting = self.waits_for(&demand, snapshot);
+        if waiting.is_some() {
+            return Plan { strength_permille, waiting, ..Plan::default() };
         }
         let mut at = search::improve(&demand, MIN_GAIN);
         let unsettled =
@@ -187,7 +193,7 @@ impl Placement for Herd {
         let converged = (!waiting || !self.moves_pages && actions.is_empty())
             && self.nobody_is_left(&demand, snapshot.time, crowded)
             && strength_permille >= CONVERGED_PERMILLE;
-        Plan { actions, strength_permille, converged }
+        Plan { actions, strength_permille, converged, waiting: None }
     }
 }
 

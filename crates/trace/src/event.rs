@@ -3,7 +3,7 @@
 //! `t` is nanoseconds on the monotonic clock of the machine it happened on. Readers skip lines
 //! they cannot read (the last one may be torn) and refuse a newer version.
 
-use numaherd_model::{Action, Change, Nanos, Outcome};
+use numaherd_model::{Action, Change, Nanos, Outcome, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// Version of the schema.
@@ -45,6 +45,8 @@ pub enum Event {
         faults: u64,
         /// Tasks looked after.
         tasks: u64,
+        /// Why nothing is decided yet, if so.
+        waiting: Option<Waiting>,
     },
     /// All changes were undone, or are to be kept.
     End {
