@@ -2,10 +2,9 @@
 # Both install what is missing first. The longer checks have targets of their own.
 
 CARGO ?= cargo
-BIN = target/release/numaherd
-PLUGIN = target/release/libnumaherd_latency.so
+BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit lint lab-test compare long-test undo-test clean
+.PHONY: demo test deps build unit lint lab-test compare undo-test clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1

@@ -1,7 +1,7 @@
 //! Files of `/proc` and `/sys` below a root: whole text, read into a buffer that is used again.
 //!
 //! Such files are small and have no useful length, so they are read until the kernel says that
-//! there is no more. Hot readers keep a [`Buffer`]: no allocation and three system calls a file.
+//! there is no more. Hot readers keep a [`Buffer`]: no allocation and four system calls a file.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

@@ -1,6 +1,6 @@
 //! Tasks: who they are, what they do, where they may run, and who descends from whom.
 //!
-//! Made to be read ten times a second on a slow CPU: a task's stat costs three system calls and
+//! Made to be read ten times a second on a slow CPU: a task's stat costs four system calls and
 //! no allocation. Times are in clock ticks as the kernel prints them ([`crate::sys::clock`] tells
 //! how long one is), but for `schedstat`, which counts nanoseconds. What ends meanwhile is None.
 //!

@@ -47,9 +47,9 @@ pub fn before_tests(text: &str) -> &str {
 pub fn lines_with<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let has = move |line: &str| {
         line.match_indices(word).any(|(at, _)| {
-            let (before, after) = (line[..at].chars().next_back(), &line[at + word.len()..]);
-            !before.is_some_and(is_word)
-                && !(word.ends_with(is_word) && after.chars().next().is_some_and(is_word))
+            let before = line[..at].chars().next_back().is_some_and(is_word);
+            let after = line[at + word.len()..].chars().next().is_some_and(is_word);
+            !(before || after && word.ends_with(is_word))
         })
     };
     code.lines().zip(1..).filter(move |(line, _)| has(line)).map(|(_, number)| number)
