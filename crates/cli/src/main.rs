@@ -11,11 +11,16 @@ mod session;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use args::{Cli, Command, LabCommand};
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return told_by_clap(&error),
+    };
+    let result = match cli.command {
         Command::Topology(args) => commands::topology::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
@@ -35,8 +40,32 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was being done, and why it failed, on one line.
+/// Help and version as they are; an error of the command line on one line.
+fn told_by_clap(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // Nobody is left to tell if this cannot be printed.
+        let _ = error.print();
+        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+    }
+    let text = error.render().to_string();
+    let wanted = |line: &&str| !line.is_empty() && !line.starts_with("Usage:");
+    let before_usage = text.lines().map(str::trim).take_while(|line| !line.starts_with("For more"));
+    let words: Vec<&str> = before_usage.filter(wanted).collect();
+    let text = words.join(" ");
+    eprintln!("numaherd: {} (--help says more)", text.strip_prefix("error: ").unwrap_or(&text));
+    ExitCode::from(2)
+}
+
+/// What was being done, and why it failed, on one line. A cause that a message already ends with
+/// is not told again.
 fn one_line(error: &anyhow::Error) -> String {
-    let parts: Vec<String> = error.chain().map(ToString::to_string).collect();
-    parts.join(": ").split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
+    let mut told = String::new();
+    for part in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = part;
+        } else if !told.ends_with(&part) {
+            told = format!("{told}: {part}");
+        }
+    }
+    told.split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
 }

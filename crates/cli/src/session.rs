@@ -29,6 +29,8 @@ const BEAT: Duration = Duration::from_millis(150);
 
 /// To the supervisor: we live.
 pub const BEATS: u8 = b'b';
+/// To the supervisor: we are putting things back ourselves, be patient.
+pub const CLOSING: u8 = b'c';
 /// To the supervisor: all is put back, go.
 pub const DONE: u8 = b'q';
 
@@ -107,6 +109,7 @@ impl Session {
 
     /// Puts everything back, or leaves it for `restore`; ends the supervisor.
     pub fn finish(self, keep: bool) -> Result<Undone> {
+        self.pulse.closing();
         let undone = if keep {
             self.journal.0.borrow_mut().keep().context("cannot write the undo journal")?;
             Undone::default()
@@ -153,6 +156,12 @@ impl Pulse {
             // It was killed: another takes its place.
             supervisor.child = child;
         }
+    }
+
+    fn closing(&self) {
+        let mut supervisor = self.0.borrow_mut();
+        // If it is gone, we put things back all the same.
+        let _ = supervisor.child.stdin.as_mut().map(|pipe| pipe.write_all(&[CLOSING]));
     }
 
     fn end(&self) {

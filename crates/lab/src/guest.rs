@@ -25,6 +25,8 @@ use crate::{Kernel, LabError, Machine, initramfs};
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
 /// How long a guest may take to switch itself off before it is ended.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+/// Of a lab's temporary folder, before the launcher's pid.
+const PREFIX: &str = "numaherd-lab-";
 /// How often interrupts and deadlines are looked at.
 const TICK: Duration = Duration::from_millis(50);
 
@@ -105,7 +107,9 @@ impl Guest {
     /// # Errors
     /// Something is missing, or the guest does not come up; the message says what to do.
     pub fn boot(options: &BootOptions, tools: &Tools) -> Result<Guest, LabError> {
-        let dir = tempfile::Builder::new().prefix("numaherd-lab-").tempdir();
+        sweep(&std::env::temp_dir(), Path::new("/proc"), Path::new("/dev/shm"));
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let dir = tempfile::Builder::new().prefix(&prefix).tempdir();
         let dir = dir.map_err(LabError::io("cannot make a temporary folder"))?;
         let listener = UnixListener::bind(dir.path().join("agent"))
             .and_then(|l| l.set_nonblocking(true).map(|()| l))
@@ -326,15 +330,35 @@ impl Drop for Guest {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        for kind in ["shm", "sem"] {
-            // libfaketime leaves these behind when its process is killed.
-            for name in [
-                format!("faketime_{kind}_{}", self.child.id()),
-                format!("sem.faketime_{kind}_{}", self.child.id()),
-            ] {
-                let _ = std::fs::remove_file(Path::new("/dev/shm").join(name));
-            }
+        remove_clock(Path::new("/dev/shm"), self.child.id());
+    }
+}
+
+/// libfaketime leaves its shared memory behind when its process is killed.
+fn remove_clock(shm: &Path, qemu: u32) {
+    for name in ["faketime_shm_", "faketime_sem_", "sem.faketime_sem_", "sem.faketime_shm_"] {
+        // Not all of them exist.
+        let _ = std::fs::remove_file(shm.join(format!("{name}{qemu}")));
+    }
+}
+
+/// Removes what labs left whose launcher was killed. Best effort: what belongs to somebody else
+/// cannot be removed.
+fn sweep(temporary: &Path, proc: &Path, shm: &Path) {
+    for entry in std::fs::read_dir(temporary).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next());
+        let Some(owner) = owner.and_then(|pid| pid.parse::<u32>().ok()) else { continue };
+        if proc.join(owner.to_string()).exists() {
+            continue;
         }
+        let qemu = std::fs::read_to_string(entry.path().join("qemu.pid")).unwrap_or_default();
+        if let Ok(qemu) = qemu.trim().parse::<u32>()
+            && !proc.join(qemu.to_string()).exists()
+        {
+            remove_clock(shm, qemu);
+        }
+        let _ = std::fs::remove_dir_all(entry.path());
     }
 }
 
@@ -373,5 +397,37 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         command.env("LD_PRELOAD", &tools.faketime);
         command.env("NO_FAKE_STAT", "1");
     }
-    command.spawn().map_err(LabError::io("cannot start QEMU"))
+    let child = command.spawn().map_err(LabError::io("cannot start QEMU"))?;
+    std::fs::write(paths("qemu.pid"), child.id().to_string()).map_err(failed())?;
+    Ok(child)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_lab_left_is_swept_and_what_a_living_one_has_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let (temporary, proc, shm) =
+            (root.path().join("tmp"), root.path().join("proc"), root.path().join("shm"));
+        for dir in ["numaherd-lab-7-x", "numaherd-lab-8-y", "numaherd-lab-other", "unrelated"] {
+            std::fs::create_dir_all(temporary.join(dir)).unwrap();
+        }
+        std::fs::create_dir_all(proc.join("8")).unwrap();
+        std::fs::create_dir_all(&shm).unwrap();
+        std::fs::write(temporary.join("numaherd-lab-7-x/qemu.pid"), "70").unwrap();
+        std::fs::write(shm.join("faketime_shm_70"), "").unwrap();
+        std::fs::write(shm.join("faketime_shm_71"), "").unwrap();
+        sweep(&temporary, &proc, &shm);
+        let left = |dir: &Path| {
+            let entries = std::fs::read_dir(dir).unwrap().flatten();
+            let mut names: Vec<String> =
+                entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(left(&temporary), ["numaherd-lab-8-y", "numaherd-lab-other", "unrelated"]);
+        assert_eq!(left(&shm), ["faketime_shm_71"]);
+    }
 }

@@ -16,6 +16,12 @@ use crate::sys::affinity;
 /// Looks at all tasks again after a pass that found some: they may have been forking.
 const MOST_PASSES: usize = 8;
 
+/// Generations looked back for the process that handed a mask down.
+const MOST_ANCESTORS: usize = 16;
+
+/// A mask we set, with the processes it was set in and what their owners had allowed.
+type Masks = BTreeMap<CpuSet, Vec<(u32, CpuSet)>>;
+
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Undone {
@@ -44,13 +50,14 @@ struct Entry {
 /// carry in their environment. With `dry_run` nothing is written, only counted.
 pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) -> Undone {
     let mut undone = Undone::default();
+    knobs(changes, dry_run, &mut undone);
     let mut reader = TaskReader::new(root);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
-    let mut masks: BTreeMap<CpuSet, CpuSet> = BTreeMap::new();
+    let mut masks = Masks::new();
     for change in changes {
         let Change::Affinity { task, process, before, after } = change else { continue };
         if after != before {
-            masks.entry(after.clone()).or_insert_with(|| before.clone());
+            masks.entry(after.clone()).or_default().push((process.tgid, before.clone()));
         }
         tasks.entry(*task).and_modify(|entry| entry.after = after.clone()).or_insert_with(|| {
             Entry { tgid: process.tgid, before: before.clone(), after: after.clone() }
@@ -70,7 +77,6 @@ pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) 
             break;
         }
     }
-    knobs(changes, dry_run, &mut undone);
     undone
 }
 
@@ -112,7 +118,7 @@ fn heirs(
     reader: &mut TaskReader,
     roots: &BTreeSet<u32>,
     mark: Option<&str>,
-    masks: &BTreeMap<CpuSet, CpuSet>,
+    masks: &Masks,
     seen: &mut BTreeSet<TaskId>,
     dry_run: bool,
     undone: &mut Undone,
@@ -134,14 +140,35 @@ fn heirs(
             if seen.contains(&stat.id) {
                 continue;
             }
-            let Some(owner) = affinity::get(tid).ok().and_then(|now| masks.get(&now)) else {
+            let Some(set) = affinity::get(tid).ok().and_then(|now| masks.get(&now)) else {
                 continue;
             };
+            let Some(owner) = owner_of(reader, stat.ppid, tgid, set) else { continue };
             seen.insert(stat.id);
             undone.inherited += 1;
             restore(tid, owner, dry_run, undone);
         }
     }
+}
+
+/// What the owner allowed a task that has a mask we set: as for its own process, or the nearest
+/// ancestor that we gave that mask; failing that, the first we ever gave it to.
+fn owner_of<'a>(
+    reader: &mut TaskReader,
+    parent: u32,
+    tgid: u32,
+    set: &'a [(u32, CpuSet)],
+) -> Option<&'a CpuSet> {
+    let of = |tgid: u32| set.iter().find(|(process, _)| *process == tgid);
+    let (mut process, mut next) = (tgid, parent);
+    for _ in 0..MOST_ANCESTORS {
+        if let Some((_, owner)) = of(process) {
+            return Some(owner);
+        }
+        let Some(stat) = reader.stat(next, next).ok().flatten() else { break };
+        (process, next) = (next, stat.ppid);
+    }
+    set.first().map(|(_, owner)| owner)
 }
 
 fn knobs(changes: &[Change], dry_run: bool, undone: &mut Undone) {

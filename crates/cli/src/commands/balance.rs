@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -70,13 +69,20 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     let about =
         if args.command.is_empty() { format!("{:?}", args.pid) } else { args.command.join(" ") };
     let mut session = Session::begin(&about)?;
-    let outcome = session_run(args, &mut session, &interrupted);
-    // Whatever went wrong: what was changed is put back.
+    let started = Runner::start(args, &mut session);
+    let outcome = started.and_then(|(mut runner, mut child)| {
+        let code = runner.run(args, &mut session, child.as_mut(), &interrupted)?;
+        Ok((runner, code))
+    });
+    // Whatever went wrong, what was changed is put back; and before the fault stream is closed,
+    // which takes the kernel a while.
     let run = session.run().to_string();
     let undone = session.finish(args.keep)?;
-    let (summary, code) = outcome?;
+    let (mut runner, code) = outcome?;
+    runner.summary.faults_lost = runner.machine.lost_faults();
+    let summary = &runner.summary;
     if let Some(path) = &args.summary {
-        std::fs::write(path, serde_json::to_vec(&summary)?)
+        std::fs::write(path, serde_json::to_vec(summary)?)
             .with_context(|| format!("cannot write {}", path.display()))?;
     }
     if args.keep {
@@ -91,50 +97,6 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Everything between the beginning of a session and its end.
-fn session_run(
-    args: &Balance,
-    session: &mut Session,
-    interrupted: &Arc<AtomicBool>,
-) -> Result<(Summary, ExitCode)> {
-    if args.tune_kernel {
-        session.set_knob(Knob::NumaBalancing, "1")?;
-        tune(session, &SCAN_QUICK)?;
-    }
-    let (faults, evidence) = open_faults(args.no_bpf);
-    eprintln!("numaherd: evidence: {evidence}");
-    let mut child = start(&args.command, Some(session.run()))?;
-    let mut targets = args.pid.clone();
-    targets.extend(child.as_ref().map(Child::id));
-    let pulse = session.pulse();
-    let machine = LiveMachine::new(LiveOptions {
-        root: PathBuf::from("/"),
-        targets,
-        faults,
-        journal: session.journal(),
-        acts: !args.dry_run,
-        beat: Box::new(move || pulse.beat()),
-    })?;
-    let placement = match args.placement {
-        BalancePlacement::Herd => Herd::new(),
-        BalancePlacement::HerdTasks => Herd::tasks_only(),
-    };
-    let log = RunLog::create(args.log.as_deref()).context("cannot create the log")?;
-    let summary = Summary { evidence, ..Summary::default() };
-    let mut runner = Runner {
-        controller: Controller::new(placement),
-        machine,
-        log,
-        summary,
-        verbose: args.verbose || args.dry_run,
-        slow: false,
-        pace: Pace::new(),
-    };
-    let code = runner.run(args, session, child.as_mut(), interrupted)?;
-    runner.summary.faults_lost = runner.machine.lost_faults();
-    Ok((runner.summary, code))
-}
-
 struct Runner {
     controller: Controller<Herd>,
     machine: LiveMachine,
@@ -146,6 +108,43 @@ struct Runner {
 }
 
 impl Runner {
+    /// Sets the knobs, opens the fault stream, starts the command.
+    fn start(args: &Balance, session: &mut Session) -> Result<(Runner, Option<Child>)> {
+        if args.tune_kernel {
+            session.set_knob(Knob::NumaBalancing, "1")?;
+            tune(session, &SCAN_QUICK)?;
+        }
+        let log = RunLog::create(args.log.as_deref()).context("cannot create the log")?;
+        let (faults, evidence) = open_faults(args.no_bpf);
+        eprintln!("numaherd: evidence: {evidence}");
+        let child = start(&args.command, Some(session.run()))?;
+        let mut targets = args.pid.clone();
+        targets.extend(child.as_ref().map(Child::id));
+        let pulse = session.pulse();
+        let machine = LiveMachine::new(LiveOptions {
+            root: PathBuf::from("/"),
+            targets,
+            faults,
+            journal: session.journal(),
+            acts: !args.dry_run,
+            beat: Box::new(move || pulse.beat()),
+        })?;
+        let placement = match args.placement {
+            BalancePlacement::Herd => Herd::new(),
+            BalancePlacement::HerdTasks => Herd::tasks_only(),
+        };
+        let runner = Runner {
+            controller: Controller::new(placement),
+            machine,
+            log,
+            summary: Summary { evidence, ..Summary::default() },
+            verbose: args.verbose || args.dry_run,
+            slow: false,
+            pace: Pace::new(),
+        };
+        Ok((runner, child))
+    }
+
     fn run(
         &mut self,
         args: &Balance,

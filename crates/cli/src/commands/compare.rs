@@ -74,9 +74,9 @@ fn measure(
             progress.begin(run, placement);
             let (measured, counted) = site.cell(&cell_arguments(args, placement, run))?;
             let cell = cell(placement, run, measured, counted);
-            results.write(&cell)?;
             progress.end(&cell);
             cells.push(cell);
+            results.write(&cells[cells.len() - 1])?;
         }
     }
     Ok(())

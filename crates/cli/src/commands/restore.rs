@@ -14,11 +14,13 @@ use numaherd_trace::LeftBehind;
 
 use crate::args::{Restore, Supervise};
 use crate::interrupt;
-use crate::session::{BEATS, DONE, journals, restore_dead, tell, undo_left};
+use crate::session::{BEATS, CLOSING, DONE, journals, restore_dead, tell, undo_left};
 
 /// A session is taken to hang when it has been silent this long, not counting time in which it
 /// waited for a CPU: a starved machine is no hang.
 const SILENCE: Duration = Duration::from_millis(650);
+/// The same while the session puts things back itself.
+const CLOSING_SILENCE: Duration = Duration::from_secs(10);
 /// How often silence is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -71,16 +73,21 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         Duration::from_nanos(stat.map_or(Nanos(0), |stat| stat.wait_time).0)
     };
     let mut last: Option<(Instant, Duration)> = None;
+    let mut silence = SILENCE;
     let why = loop {
         match beats.recv_timeout(LOOK) {
             Ok(DONE) => return Ok(ExitCode::SUCCESS),
             Ok(BEATS) => last = Some((Instant::now(), waited(args.pid))),
+            Ok(CLOSING) => {
+                last = last.map(|_| (Instant::now(), waited(args.pid)));
+                silence = CLOSING_SILENCE;
+            }
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => break "was killed",
             Err(RecvTimeoutError::Timeout) => {
                 let Some((at, before)) = last else { continue };
                 let starved = waited(args.pid).saturating_sub(before);
-                if at.elapsed().saturating_sub(starved) > SILENCE {
+                if at.elapsed().saturating_sub(starved) > silence {
                     // If it ended this very moment there is nobody to kill.
                     let _ = signal::kill(args.pid);
                     break "hung and was ended";

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use numaherd_lab::guest::Output;
-use numaherd_lab::{Exec, Machine};
+use numaherd_lab::{Exec, Guest, LabError, Machine};
 
 use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
@@ -41,7 +41,8 @@ pub trait Site {
 
 /// An emulated machine, booted once for all cells.
 pub struct LabSite {
-    booted: lab::Booted,
+    booted: Option<lab::Booted>,
+    again: Box<dyn Fn() -> Result<lab::Booted>>,
     machine: Machine,
 }
 
@@ -55,13 +56,44 @@ impl LabSite {
             std::fs::create_dir_all(dir).with_context(|| format!("--logs {}", dir.display()))?;
             shares.push(dir.canonicalize()?);
         }
-        let booted = lab::boot(&lab, shares, None, interrupted, &story)?;
-        Ok(LabSite { booted, machine: Machine::find(machine)? })
+        let interrupted = Arc::clone(interrupted);
+        let again = move || lab::boot(&lab, shares.clone(), None, &interrupted, &story);
+        let booted = again()?;
+        let machine = Machine::find(machine)?;
+        Ok(LabSite { booted: Some(booted), again: Box::new(again), machine })
+    }
+
+    fn guest(&mut self) -> Result<&mut Guest> {
+        let booted = self.booted.as_mut().context("the emulated machine is gone")?;
+        Ok(&mut booted.guest)
+    }
+
+    /// Runs one cell, on the machine as it is.
+    fn try_cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
+        let first = self.guest()?.counters().map_or(Ok(0), |c| c.snapshots_taken())?;
+        let program = std::env::current_exe().context("cannot find our own program")?;
+        let mut argv = vec![program.display().to_string()];
+        argv.extend_from_slice(words);
+        let env = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root")];
+        let env = env.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let exec = Exec { argv, env, cwd: "/".into() };
+        let exit = self.guest()?.exec(&exec, &mut |output, bytes| match output {
+            Output::Stdout => stdout.extend_from_slice(bytes),
+            Output::Stderr => stderr.extend_from_slice(bytes),
+        })?;
+        if exit.code != 0 {
+            let said = String::from_utf8_lossy(&stderr);
+            let said = said.lines().next_back().unwrap_or("it said nothing").trim();
+            bail!("a run in the emulated machine ended with {}: {said}", exit.code);
+        }
+        Ok((parse_cell(&stdout)?, self.counted(first)?))
     }
 
     /// What was counted between the markers of the run that has just ended.
-    fn counted(&self, first: u64) -> Result<Option<Counted>> {
-        let Some(counters) = self.booted.guest.counters() else { return Ok(None) };
+    fn counted(&mut self, first: u64) -> Result<Option<Counted>> {
+        let nodes = self.machine.node_index_of_cpus();
+        let Some(counters) = self.guest()?.counters() else { return Ok(None) };
         let taken = counters.snapshots_taken()?;
         let snapshots: Vec<_> =
             (first..taken).map(|number| counters.snapshot(number)).collect::<Result<_, _>>()?;
@@ -78,7 +110,7 @@ impl LabSite {
             "{stray} misses fell outside all nodes: the plugin is wrong about where nodes lie"
         );
         Ok(Some(Counted {
-            local_share: run.local_share(&self.machine.node_index_of_cpus()),
+            local_share: run.local_share(&nodes),
             late_share: run.late_share(),
             instructions: run.instructions(),
             misses_by_cpu_and_node: run.cpus.into_iter().map(|cpu| cpu.misses_by_node).collect(),
@@ -88,24 +120,16 @@ impl LabSite {
 
 impl Site for LabSite {
     fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
-        let first = self.booted.guest.counters().map_or(Ok(0), |c| c.snapshots_taken())?;
-        let program = std::env::current_exe().context("cannot find our own program")?;
-        let mut argv = vec![program.display().to_string()];
-        argv.extend_from_slice(words);
-        let env = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root")];
-        let env = env.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
-        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let exec = Exec { argv, env, cwd: "/".into() };
-        let exit = self.booted.guest.exec(&exec, &mut |output, bytes| match output {
-            Output::Stdout => stdout.extend_from_slice(bytes),
-            Output::Stderr => stderr.extend_from_slice(bytes),
-        })?;
-        if exit.code != 0 {
-            let said = String::from_utf8_lossy(&stderr);
-            let said = said.lines().next_back().unwrap_or("it said nothing").trim();
-            bail!("a run in the emulated machine ended with {}: {said}", exit.code);
+        match self.try_cell(words) {
+            Err(error) if matches!(error.downcast_ref(), Some(LabError::GuestDied { .. })) => {
+                eprintln!("numaherd: {error}; booting again and repeating this run");
+                // The lock is ours only once the dead machine is gone.
+                self.booted = None;
+                self.booted = Some((self.again)()?);
+                self.try_cell(words)
+            }
+            other => other,
         }
-        Ok((parse_cell(&stdout)?, self.counted(first)?))
     }
 
     fn machine(&self) -> String {
@@ -113,16 +137,17 @@ impl Site for LabSite {
     }
 
     fn kernel(&self) -> String {
-        self.booted.guest.release().to_string()
+        let release = |booted: &lab::Booted| booted.guest.release().to_string();
+        self.booted.as_ref().map_or_else(String::new, release)
     }
 
     fn dilation(&self) -> f64 {
-        self.booted.dilation
+        self.booted.as_ref().map_or(1.0, |booted| booted.dilation)
     }
 
     fn end(self: Box<Self>) {
         // All is measured; a guest that does not go by itself is ended.
-        let _ = self.booted.guest.shutdown();
+        let _ = self.booted.map(|booted| booted.guest.shutdown());
     }
 }
 

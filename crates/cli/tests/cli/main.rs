@@ -45,7 +45,6 @@ fn what_cannot_be_done_is_one_line() {
 
 /// A cause is told once, however many layers it passed.
 #[test]
-#[ignore = "error messages that hold their source are followed by it: main.rs, one_line"]
 fn a_cause_is_told_once() {
     let transcript = run(&mut numaherd(&["topology", "--root", "/nonexistent"])).ends_with(1);
     assert_eq!(transcript.stderr.matches("No such file").count(), 1, "{transcript}");
@@ -77,7 +76,6 @@ fn a_wrong_command_line_names_the_word_and_what_would_be_right() {
 
 /// And says so in one line.
 #[test]
-#[ignore = "the argument parser adds two lines: main.rs has yet to print its errors itself"]
 fn a_wrong_command_line_is_one_line() {
     for (words, told) in WRONG {
         run(&mut numaherd(words)).refuses(2, told);

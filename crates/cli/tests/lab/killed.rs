@@ -14,6 +14,8 @@ use crate::transcript::{program, run};
 
 /// Set in the guest: the guest's side is wanted.
 const GUEST: &str = "NUMAHERD_TEST_GUEST";
+/// Set for the part of the load that starts children.
+const FORKER: &str = "NUMAHERD_TEST_FORKER";
 /// Carried by every process of a round's load, with what its CPUs must be in the end.
 const CPUS: &str = "NUMAHERD_TEST_CPUS";
 
@@ -83,6 +85,29 @@ fn in_the_guest() {
     println!("all rounds are through");
 }
 
+/// A busy process with memory of its own that keeps starting children: once it is placed, they
+/// are born with its mask. Part of the load.
+#[test]
+#[ignore = "a part of the load of a_killed_balancer_leaves_nothing_changed"]
+fn forker() {
+    if std::env::var_os(FORKER).is_none() {
+        return;
+    }
+    let mut memory = vec![0u64; 4 << 20];
+    let mut children: Vec<Child> = Vec::new();
+    let mut last = Instant::now();
+    loop {
+        for word in memory.iter_mut().step_by(8) {
+            *word = std::hint::black_box(*word + 1);
+        }
+        if last.elapsed() > Duration::from_millis(100) {
+            last = Instant::now();
+            children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+            children.push(Command::new("sleep").arg("2").spawn().unwrap());
+        }
+    }
+}
+
 /// With nobody left to put things back, `restore` does.
 fn both_killed(round: u64) {
     let mut session = Session::start(round, "balancer and supervisor killed");
@@ -116,9 +141,11 @@ impl Session {
     fn start(round: u64, about: &str) -> Session {
         let fork = "while :; do sleep 0.05; i=0; while [ $i -lt 500 ]; do i=$((i+1)); done; done";
         let load = format!(
-            "{} bench numa02 --threads 4 --size 64M --loops 1000000 & sh -c '{fork}' & \
+            "{} bench numa02 --threads 4 --size 64M --loops 1000000 & \
+             {FORKER}=1 {} --ignored --exact killed::forker --nocapture & \
              {CPUS}=0-4 taskset -c 0-4 sh -c '{fork}' & wait",
-            program()
+            program(),
+            std::env::current_exe().unwrap().display(),
         );
         let state = PathBuf::from(format!("/run/rounds/{round}"));
         let settings = settings();

@@ -193,9 +193,10 @@ mod tests {
         let PageStatus::On(node) = PageStatus::from_raw(status[0]) else { panic!("{status:?}") };
         let process = ProcessId { tgid: me, start: 0 };
         let mut beats = 0;
+        let range = start..start + 16 * 4096;
+        let mut mover = Mover::new();
         let outcomes =
-            Mover::new()
-                .move_ranges(process, &[start..start + 16 * 4096], node, &mut || beats += 1);
+            mover.move_ranges(process, std::slice::from_ref(&range), node, &mut || beats += 1);
         assert_eq!((outcomes, beats), (vec![Outcome::Done { moved: Pages(0) }], 0));
     }
 }
