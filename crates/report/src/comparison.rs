@@ -34,9 +34,28 @@ pub struct Cell {
     pub late_share: Option<f64>,
     /// Instructions in the timed part, where they are counted.
     pub instructions: Option<u64>,
-    /// Misses in the timed part, per CPU and node, where they are counted.
+    /// What each CPU did in the timed part, where it is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub misses_by_cpu_and_node: Vec<Vec<u64>>,
+    pub cpus: Vec<CpuCounts>,
+}
+
+/// What one emulated CPU did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuCounts {
+    /// Instructions executed.
+    pub instructions: u64,
+    /// Memory accesses.
+    pub accesses: u64,
+    /// Accesses that missed its cache.
+    pub misses: u64,
+    /// Misses served by its own node.
+    pub local: u64,
+    /// Misses served by others.
+    pub remote: u64,
+    /// Time it was behind and never made good, in nanoseconds of the machine.
+    pub late_ns: u64,
+    /// Misses by the node that served them, in the machine's order.
+    pub misses_by_node: Vec<u64>,
 }
 
 /// Work done per second.
@@ -155,7 +174,7 @@ pub(crate) mod tests {
             seconds_to_converge: None,
             late_share: Some(seconds / 1000.0),
             instructions: None,
-            misses_by_cpu_and_node: Vec::new(),
+            cpus: Vec::new(),
         }
     }
 

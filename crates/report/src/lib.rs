@@ -12,5 +12,5 @@ pub mod comparison;
 pub mod spread;
 pub mod text;
 
-pub use comparison::{Cell, Comparison, PlacementResult, Throughput};
+pub use comparison::{Cell, Comparison, CpuCounts, PlacementResult, Throughput};
 pub use spread::Spread;

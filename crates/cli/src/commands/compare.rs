@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use numaherd_lab::LabError;
 use numaherd_lab::kernel::cache_dir;
-use numaherd_report::{Cell, Comparison, chart, text};
+use numaherd_report::{Cell, Comparison, CpuCounts, chart, text};
 
 use super::cell::CellResult;
 use super::site::{HostSite, LabSite, Site};
@@ -87,7 +87,7 @@ pub struct Counted {
     pub local_share: Option<f64>,
     pub late_share: f64,
     pub instructions: u64,
-    pub misses_by_cpu_and_node: Vec<Vec<u64>>,
+    pub cpus: Vec<CpuCounts>,
 }
 
 fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Counted>) -> Cell {
@@ -111,7 +111,7 @@ fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Co
         seconds_to_converge: converged.map(since_start),
         late_share: counted.as_ref().map(|counted| counted.late_share),
         instructions: counted.as_ref().map(|counted| counted.instructions),
-        misses_by_cpu_and_node: counted.map_or_else(Vec::new, |c| c.misses_by_cpu_and_node),
+        cpus: counted.map_or_else(Vec::new, |counted| counted.cpus),
     }
 }
 

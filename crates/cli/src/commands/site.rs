@@ -7,8 +7,10 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use numaherd_lab::counters::CpuCounters;
 use numaherd_lab::guest::Output;
 use numaherd_lab::{Exec, Guest, LabError, Machine};
+use numaherd_report::CpuCounts;
 
 use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
@@ -113,7 +115,7 @@ impl LabSite {
             local_share: run.local_share(&nodes),
             late_share: run.late_share(),
             instructions: run.instructions(),
-            misses_by_cpu_and_node: run.cpus.into_iter().map(|cpu| cpu.misses_by_node).collect(),
+            cpus: run.cpus.into_iter().zip(nodes).map(|(cpu, node)| counts(cpu, node)).collect(),
         }))
     }
 }
@@ -148,6 +150,20 @@ impl Site for LabSite {
     fn end(self: Box<Self>) {
         // All is measured; a guest that does not go by itself is ended.
         let _ = self.booted.map(|booted| booted.guest.shutdown());
+    }
+}
+
+fn counts(cpu: CpuCounters, node: usize) -> CpuCounts {
+    let all: u64 = cpu.misses_by_node.iter().sum();
+    let local = cpu.misses_by_node.get(node).copied().unwrap_or(0);
+    CpuCounts {
+        instructions: cpu.instructions,
+        accesses: cpu.accesses,
+        misses: cpu.misses,
+        local,
+        remote: all - local,
+        late_ns: cpu.late_ns + cpu.lag_ns,
+        misses_by_node: cpu.misses_by_node,
     }
 }
 
