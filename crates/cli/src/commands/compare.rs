@@ -45,7 +45,9 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     site.end();
     if !cells.is_empty() {
         print(args, &comparison)?;
-        eprintln!("numaherd: every run is in {}", results.path.display());
+        if results.whole {
+            eprintln!("numaherd: every run is in {}", results.path.display());
+        }
     }
     match outcome {
         Ok(()) => Ok(ExitCode::SUCCESS),
@@ -150,6 +152,8 @@ fn print(args: &Compare, comparison: &Comparison) -> Result<()> {
 struct Results {
     path: PathBuf,
     file: File,
+    /// Every line given so far was written.
+    whole: bool,
 }
 
 impl Results {
@@ -167,12 +171,13 @@ impl Results {
         let failed = || format!("cannot write results to {}", path.display());
         std::fs::create_dir_all(parent.unwrap_or(Path::new("."))).with_context(failed)?;
         let file = File::create(&path).with_context(failed)?;
-        Ok(Results { path, file })
+        Ok(Results { path, file, whole: true })
     }
 
     fn write(&mut self, cell: &Cell) -> Result<()> {
         let line = serde_json::to_string(cell)? + "\n";
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
+        self.whole &= written.is_ok();
         match written {
             // A device that cannot be synced (a pipe) has the line all the same.
             Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
