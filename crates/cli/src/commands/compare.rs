@@ -177,14 +177,15 @@ impl Results {
     fn write(&mut self, cell: &Cell) -> Result<()> {
         let line = serde_json::to_string(cell)? + "\n";
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
-        self.whole &= written.is_ok();
-        match written {
+        let told = match written {
             // A device that cannot be synced (a pipe) has the line all the same.
             Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
             other => other.with_context(|| {
                 format!("cannot write results to {}: make room and run again", self.path.display())
             }),
-        }
+        };
+        self.whole &= told.is_ok();
+        told
     }
 }
 
