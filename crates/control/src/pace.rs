@@ -11,6 +11,9 @@ const QUICK: Nanos = Nanos(100_000_000);
 /// Between turns after nothing has happened for long.
 const SLOW: Nanos = Nanos(1_000_000_000);
 
+/// Wait after a turn that only looked, in turns: a quarter of a CPU at the most. Guessed.
+const REST: u64 = 3;
+
 /// The waiting times.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -24,10 +27,12 @@ impl Pace {
         Pace { wait: QUICK }
     }
 
-    /// How long to wait after a turn that acted or not, converged or not.
-    pub fn next(&mut self, acted: bool, converged: bool) -> Nanos {
+    /// How long to wait after a turn that acted or not, converged or not, and took so long. A
+    /// turn that only looked is followed by a wait of several times its length: on slow CPUs,
+    /// looking is dear.
+    pub fn next(&mut self, acted: bool, converged: bool, took: Nanos) -> Nanos {
         self.wait = if converged && !acted { Nanos((self.wait.0 * 2).min(SLOW.0)) } else { QUICK };
-        self.wait
+        if acted { self.wait } else { Nanos(self.wait.0.max(REST * took.0).min(SLOW.0)) }
     }
 }
 
@@ -44,9 +49,19 @@ mod tests {
     #[test]
     fn it_slows_down_when_converged_and_wakes_up() {
         let mut pace = Pace::new();
-        assert_eq!(pace.next(false, false), QUICK);
-        let waits: Vec<u64> = (0..6).map(|_| pace.next(false, true).0 / 1_000_000).collect();
+        let none = Nanos(0);
+        assert_eq!(pace.next(false, false, none), QUICK);
+        let waits: Vec<u64> = (0..6).map(|_| pace.next(false, true, none).0 / 1_000_000).collect();
         assert_eq!(waits, [200, 400, 800, 1000, 1000, 1000]);
-        assert_eq!(pace.next(false, false), QUICK);
+        assert_eq!(pace.next(false, false, none), QUICK);
+    }
+
+    #[test]
+    fn looking_takes_a_quarter_of_a_cpu_at_the_most_and_acting_is_not_slowed() {
+        let mut pace = Pace::new();
+        let long = Nanos(90_000_000);
+        assert_eq!(pace.next(false, false, long), Nanos(270_000_000));
+        assert_eq!(pace.next(true, false, long), QUICK);
+        assert_eq!(pace.next(false, false, Nanos(900_000_000)), SLOW);
     }
 }

@@ -101,6 +101,10 @@ impl LiveMachine {
     fn find_processes(&mut self) -> Result<Vec<u32>, WorldError> {
         let mut found = BTreeSet::new();
         for &target in self.targets.union(&self.known) {
+            // Most are descendants of one looked at before.
+            if found.contains(&target) {
+                continue;
+            }
             if self.reader.stat(target, target).map_err(read_error)?.is_some() {
                 found.extend(self.reader.tree(target).map_err(read_error)?);
             }

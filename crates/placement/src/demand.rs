@@ -26,7 +26,7 @@ const NEGLIGIBLE: u64 = 24;
 
 /// Pairs of touches from which a process's sharing is known; until then a process with several
 /// busy tasks is not known well enough to be placed. Guessed.
-pub const MIN_PAIRS: u64 = 8;
+pub const MIN_PAIRS: u64 = 4;
 
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;

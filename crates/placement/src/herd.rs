@@ -35,6 +35,9 @@ const ENOUGH_KNOWN_PERMILLE: u64 = 750;
 /// and whether it shares it. Guessed: a few of the kernel's scans.
 const PATIENCE: Nanos = Nanos(4_000_000_000);
 
+/// The same for a task that does not claim a CPU: it may be about to. Guessed.
+const IDLE_PATIENCE: Nanos = Nanos(1_000_000_000);
+
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
 const CONVERGED_PERMILLE: u32 = 900;
 
@@ -119,10 +122,11 @@ impl Herd {
         let fixed = |cpus: &[CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
         demand.tasks.iter().all(|task| {
             let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let patience = if task.claims_cpu { PATIENCE } else { IDLE_PATIENCE };
             let settled = if known {
                 task.placed || !crowded
             } else {
-                self.known_for(task.id, now) >= PATIENCE
+                self.known_for(task.id, now) >= patience
             };
             settled || fixed(&task.cpus)
         })
@@ -298,7 +302,7 @@ mod tests {
     #[test]
     fn several_busy_tasks_wait_until_it_is_known_whether_they_share() {
         let mut scene = numa02();
-        scene.shared(5, 5);
+        scene.shared(3, 3);
         let mut herd = Herd::new();
         assert_eq!(herd.decide(&scene.snapshot()).actions, []);
         scene.edit().time.0 += PATIENCE.0;

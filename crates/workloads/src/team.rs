@@ -31,8 +31,10 @@ pub fn run(
         };
         let members: Vec<_> = (0..threads).map(|index| scope.spawn(member(index))).collect();
         ready.wait();
-        let freed = free_again(params, layout).and_then(|()| go());
+        let gone = go();
         start.wait();
+        // Not before they run: a sleeping thread wakes up wherever the waker is.
+        let freed = gone.and_then(|()| free_again(params, layout));
         let join = |m: std::thread::ScopedJoinHandle<'_, _>| {
             m.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };

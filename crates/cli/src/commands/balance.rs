@@ -155,6 +155,7 @@ impl Runner {
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
         loop {
+            let begin = clock::monotonic();
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) => match child {
@@ -175,7 +176,8 @@ impl Runner {
                 self.slow = turn.plan.converged;
                 tune(session, if self.slow { &SCAN_SLOW } else { &SCAN_QUICK })?;
             }
-            let wait = self.pace.next(turn.acted(), turn.plan.converged);
+            let wait =
+                self.pace.next(turn.acted(), turn.plan.converged, clock::monotonic().since(begin));
             let until = Instant::now() + Duration::from_nanos(wait.0);
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();
