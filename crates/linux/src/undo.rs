@@ -205,7 +205,13 @@ mod tests {
         fn start(mark: &str) -> Sleeper {
             let mut command = Command::new("sleep");
             command.arg("60").env("NUMAHERD_RUN", mark);
-            Sleeper(command.spawn().unwrap())
+            let sleeper = Sleeper(command.spawn().unwrap());
+            // Started is not yet ready: its environment appears a moment later.
+            let environ = format!("/proc/{}/environ", sleeper.0.id());
+            while std::fs::read(&environ).unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+            sleeper
         }
         fn task(&self) -> TaskId {
             let pid = self.0.id();
