@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, CpuSet, EvidenceGrade, Nanos, NodeId, Placement, Plan, ProcessId, Reason, RegionId,
-    Snapshot, Task, TaskId, Waiting,
+    Action, CpuSet, EvidenceGrade, Nanos, Placement, Plan, ProcessId, Reason, RegionId, Snapshot,
+    Task, TaskId, Waiting,
 };
 
 use crate::demand::{self, Demand, MIN_FAULTS, SHARE};
@@ -243,19 +243,19 @@ fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
     }
 }
 
-/// The node a plan puts a task on, if it does.
-#[must_use]
-pub fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {
-    plan.actions.iter().find_map(|action| match action {
-        Action::PlaceTask { task: who, node, .. } if *who == task => Some(*node),
-        _ => None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::{Scene, task_id};
+    use numaherd_model::NodeId;
+
+    /// The node a plan puts a task on, if it does.
+    fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {
+        plan.actions.iter().find_map(|action| match action {
+            Action::PlaceTask { task: who, node, .. } if *who == task => Some(*node),
+            _ => None,
+        })
+    }
 
     fn numa02() -> Scene {
         let mut scene = Scene::two_by_four();
