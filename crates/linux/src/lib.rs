@@ -10,6 +10,7 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod devices;
 mod file;
 pub mod knobs;
 pub mod live;
@@ -19,5 +20,6 @@ pub mod process;
 pub mod sys;
 pub mod topology;
 pub mod undo;
+pub mod universe;
 
 pub use file::ReadError;
