@@ -1,5 +1,9 @@
 //! The command line, as users and scripts see it.
 
+mod memory;
+
+pub use memory::{Manual, Memtoy, PftArgs, PolicyArgs, Run};
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -16,7 +20,16 @@ pub struct Cli {
 pub enum Command {
     /// Nodes, CPUs, memory and distances
     Topology(TopologyArgs),
+    /// Start CMD under a memory policy and on CPUs, as numactl does
+    Run(Box<Run>),
+    /// Explain a memory policy: what the kernel makes of it, and where pages go
+    Policy(PolicyArgs),
+    /// Try policies on memory of its own, by commands
+    Memtoy(Memtoy),
     /// Run one workload here, once
+    #[command(
+        after_help = "Also: numaherd bench pft, the page fault test, with options of its own (--help)."
+    )]
     Bench(Bench),
     /// A workload side by side under several placements
     Compare(Compare),
@@ -33,6 +46,9 @@ pub enum Command {
     /// An emulated NUMA machine with a real kernel
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Manual(Manual),
     /// The lab's other end, inside the guest
     #[command(hide = true)]
     LabAgent,

@@ -5,6 +5,7 @@
 
 mod args;
 mod commands;
+mod drop_in;
 mod interrupt;
 mod session;
 
@@ -13,23 +14,16 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use args::{Cli, Command, LabCommand};
+use args::{Cli, Command, LabCommand, PftArgs};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    if let Some(code) = drop_in::called_as().or_else(run_as_numactl_reads) {
+        return code;
+    }
+    let result = match parse() {
+        Ok(Parsed::Pft(args)) => commands::pft::run(&args),
+        Ok(Parsed::Command(command)) => dispatch(command),
         Err(error) => return told_by_clap(&error),
-    };
-    let result = match cli.command {
-        Command::Topology(args) => commands::topology::run(&args),
-        Command::Bench(args) => commands::bench::run(&args),
-        Command::Compare(args) => commands::compare::run(&args),
-        Command::Cell(args) => commands::cell::run(&args),
-        Command::Balance(args) => commands::balance::run(&args),
-        Command::Restore(args) => commands::restore::run(&args),
-        Command::Supervise(args) => commands::restore::supervise(&args),
-        Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
-        Command::LabAgent => commands::lab::agent(),
     };
     match result {
         Ok(code) => code,
@@ -38,6 +32,51 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// What the command line asks for.
+enum Parsed {
+    Command(Command),
+    /// `bench pft`: its options are those of a test with a history, and of no other workload.
+    Pft(PftArgs),
+}
+
+fn parse() -> Result<Parsed, clap::Error> {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let [_, bench, pft, ..] = words.as_slice()
+        && bench == "bench"
+        && pft == "pft"
+    {
+        return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
+    }
+    Cli::try_parse_from(words).map(|cli| Parsed::Command(cli.command))
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Topology(args) => commands::topology::run(&args),
+        // only clap's own words come here: `run` was read before
+        Command::Run(_) => Ok(ExitCode::from(2)),
+        Command::Memtoy(args) => commands::memtoy::run(&args),
+        Command::Manual(args) => commands::manual::run(&args),
+        Command::Policy(args) => commands::policy::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Cell(args) => commands::cell::run(&args),
+        Command::Balance(args) => commands::balance::run(&args),
+        Command::Restore(args) => commands::restore::run(&args),
+        Command::Supervise(args) => commands::restore::supervise(&args),
+        Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
+        Command::LabAgent => commands::lab::agent(),
+    }
+}
+
+/// `run`'s words are numactl's, which clap does not read: options in order, the first other word
+/// begins the command.
+fn run_as_numactl_reads() -> Option<ExitCode> {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let (command, words) = words.split_first()?;
+    (command == "run").then(|| commands::run::ours(words))
 }
 
 /// Help and version as they are; an error of the command line on one line.

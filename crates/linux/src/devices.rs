@@ -49,7 +49,7 @@ fn pci_function(target: &Path) -> Option<PathBuf> {
         let address = part.split_once('.').filter(|(_, function)| function.len() == 1);
         address.is_some_and(|(bus, _)| bus.matches(':').count() == 2)
     };
-    let last = parts.iter().rposition(|part| is_function(part))?;
+    let last = parts.iter().rposition(is_function)?;
     (last > from).then(|| parts[from..=last].iter().collect())
 }
 

@@ -21,5 +21,6 @@ pub mod sys;
 pub mod topology;
 pub mod undo;
 pub mod universe;
+pub mod weights;
 
 pub use file::ReadError;

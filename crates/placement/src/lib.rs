@@ -10,6 +10,7 @@
 
 pub mod demand;
 pub mod herd;
+pub mod nodeset;
 pub mod pages;
 pub mod search;
 #[cfg(test)]

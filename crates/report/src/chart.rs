@@ -24,6 +24,12 @@ pub struct ChartError {
     problem: String,
 }
 
+impl ChartError {
+    pub(crate) fn new(error: &dyn std::error::Error) -> Self {
+        ChartError { problem: error.to_string() }
+    }
+}
+
 /// An SVG of the comparison.
 ///
 /// # Errors

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`numa01`] | two processes, each one's memory shared by all its threads |
 //! | [`numa02`] | one process, a slice of memory for each thread |
+//! | [`pft`] | the page fault test |
 //! | [`layout`] | what the workloads need to know of the machine |
 //! | [`marker`] | instructions that mean nothing but to the emulated machine |
 //!
@@ -16,6 +17,7 @@ pub mod layout;
 pub mod marker;
 pub mod numa01;
 pub mod numa02;
+pub mod pft;
 mod span;
 mod sys;
 mod team;
