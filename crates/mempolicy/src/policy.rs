@@ -68,6 +68,17 @@ pub enum Errno {
     NotSupported,
 }
 
+impl Errno {
+    /// Its number.
+    #[must_use]
+    pub fn raw(self) -> i32 {
+        match self {
+            Errno::Invalid => 22,
+            Errno::NotSupported => 95,
+        }
+    }
+}
+
 /// Why the kernel refuses a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
@@ -200,15 +211,16 @@ impl Policy {
     /// Fits the policy to the cpuset's new nodes, which must have memory.
     ///
     /// Plain nodes move to the same positions of the new cpuset, static ones are cut down to it,
-    /// relative ones are counted in it again; what would be empty becomes all of it. Two things
-    /// are the kernel's and look like oversights: a preferred node stays where it is (since
-    /// Linux 5.14) though it may lie outside, and a policy whose only flag is balancing is
-    /// remapped from the nodes asked for instead of the old cpuset.
+    /// relative ones are counted in it again; what would be empty becomes all of it. Three things
+    /// are the kernel's and look like oversights: preferred nodes stay where they are (since
+    /// Linux 5.14) though they may lie outside; with flags, what get_mempolicy tells of them
+    /// becomes the cpuset; and a policy whose only flag is balancing is remapped from the nodes
+    /// asked for instead of the old cpuset.
     pub fn rebind(&mut self, allowed: &NodeSet) {
         if self.mode == Mode::Local || !self.flags.any() && self.remembered == *allowed {
             return;
         }
-        if self.mode == Mode::Preferred {
+        if matches!(self.mode, Mode::Preferred | Mode::PreferredMany) {
             self.remembered = allowed.clone();
             return;
         }

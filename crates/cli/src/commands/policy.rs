@@ -289,12 +289,13 @@ fn meaning(policy: Option<&Policy>, refusal: Option<&str>) -> String {
             format!("pages in turn over nodes {nodes}, as many in a row as each one's weight")
         }
     };
-    if policy.flags().has(Flags::STATIC) {
+    // preferred nodes are the kernel's exception, whatever the flags say
+    if matches!(policy.mode(), Mode::Preferred | Mode::PreferredMany) {
+        text += "; they stay these numbers when the cpuset changes";
+    } else if policy.flags().has(Flags::STATIC) {
         text += "; the nodes stay these numbers when the cpuset changes";
     } else if policy.flags().has(Flags::RELATIVE) {
         text += "; the nodes count within the cpuset, and anew when it changes";
-    } else if policy.mode() == Mode::Preferred {
-        text += "; the node stays this number when the cpuset changes";
     } else if !nodes.is_empty() {
         text += "; when the cpuset changes, the nodes move to the same places of the new one";
     }

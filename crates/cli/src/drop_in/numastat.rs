@@ -366,6 +366,7 @@ fn show_processes(
                 grid.row(name, row(values));
             }
             grid.total(row(&sum(&kinds)));
+            grid.widen_names();
             show(grid);
         }
         return;
@@ -380,6 +381,7 @@ fn show_processes(
         totals.push(total);
     }
     grid.total(row(&sum(&totals)));
+    grid.widen_names();
     show(grid);
 }
 

@@ -77,8 +77,9 @@ fn a_changed_cpuset_moves_plain_cuts_static_and_counts_relative_nodes_anew() {
         (Mode::Bind, Flags::STATIC, "0-1", "bind=static:2-3"),
         (Mode::Bind, Flags::STATIC, "1-2", "bind=static:2"),
         (Mode::WeightedInterleave, Flags::RELATIVE, "1", "weighted interleave=relative:3"),
-        // a preferred node stays
+        // preferred nodes stay
         (Mode::Preferred, Flags::NONE, "1", "prefer:1"),
+        (Mode::PreferredMany, Flags::RELATIVE, "0-1", "prefer (many)=relative:0-1"),
         // remapped from the nodes asked for, {1}, of which 1 is the first: 2
         (Mode::Bind, Flags::BALANCING, "1", "bind=balancing:2"),
     ] {
@@ -127,7 +128,7 @@ proptest! {
             prop_assert!(policy.nodes().is_subset(&first.usable()));
             prop_assert_eq!(policy.nodes().is_empty(), policy.mode() == Mode::Local);
             policy.rebind(&then.allowed);
-            if policy.mode() != Mode::Preferred {
+            if !matches!(policy.mode(), Mode::Preferred | Mode::PreferredMany) {
                 prop_assert!(policy.nodes().is_subset(&then.allowed) || !policy.flags().fixes_nodes());
             }
             prop_assert_eq!(policy.nodes().is_empty(), policy.mode() == Mode::Local);

@@ -53,6 +53,12 @@ impl Grid {
         self.widths = widths.into_iter().map(|width| (width + 1).min(COLUMN)).collect();
     }
 
+    /// Gives names more room, up to 24, so that those of processes are not cut.
+    pub fn widen_names(&mut self) {
+        let longest = self.rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        self.widths[0] = (longest.max(COLUMN) + 1).min(24);
+    }
+
     /// Rows with the largest figure in a column first.
     pub fn sort(&mut self, column: usize) {
         let key = |values: &[Option<f64>]| values.get(column).copied().flatten().unwrap_or(0.0);
