@@ -284,7 +284,7 @@ fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
+    use numaherd_model::scene::Scene;
 
     #[test]
     fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {

@@ -246,8 +246,8 @@ fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Scene, task_id};
     use numaherd_model::NodeId;
+    use numaherd_model::scene::{Scene, task_id};
 
     /// The node a plan puts a task on, if it does.
     fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {

@@ -12,7 +12,5 @@ pub mod demand;
 pub mod herd;
 pub mod pages;
 pub mod search;
-#[cfg(test)]
-mod testing;
 
 pub use herd::Herd;

@@ -75,7 +75,7 @@ fn misplaced(snapshot: &Snapshot, r: usize, to: NodeId) -> Option<Pages> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
+    use numaherd_model::scene::Scene;
 
     fn planned(scene: &Scene, at: &[usize]) -> Vec<(u64, u32)> {
         let snapshot = scene.snapshot();

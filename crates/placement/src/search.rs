@@ -156,7 +156,7 @@ fn cost_around(demand: &Demand, at: &[usize], step: Step) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
+    use numaherd_model::scene::Scene;
     use proptest::prelude::*;
 
     fn solve(scene: &Scene) -> Vec<usize> {

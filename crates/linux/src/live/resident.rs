@@ -76,3 +76,6 @@ fn sum_up(snapshot: &mut Snapshot) {
         task.faults.sort_by_key(|faults| faults.node);
     }
 }
+
+#[cfg(test)]
+mod tests;
