@@ -69,5 +69,5 @@ fn nothing_is_made_up_for_a_process_that_has_ended_or_sleeps() {
 #[test]
 fn what_is_no_numa_maps_names_file_and_line() {
     let error = filled(MAPS, "00400000 default N0=x\n", &two_of_three()).unwrap_err();
-    assert!(error.to_string().contains("proc/1/numa_maps, line 1"), "{error}");
+    assert!(error.to_string().contains("proc/1/numa_maps line 1"), "{error}");
 }
