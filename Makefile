@@ -4,7 +4,7 @@
 CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit lint lab-test compare undo-test clean
+.PHONY: demo test deps build unit lint lab-test compare undo-test conformance fuzz lookups manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -42,6 +42,24 @@ compare: build
 # Kills the balancer at random moments, fifty times.
 undo-test: build
 	ROUNDS=50 $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1 killed
+
+# numactl's own tests with the original and with ours, generated command lines, and the policy
+# model against the kernel, in two emulated machines; about an hour. docs/conformance.md.
+conformance: build
+	$(CARGO) build --release --locked --package numaherd-linux --example conform
+	scripts/conformance $(BIN) $(dir $(BIN))examples/conform target/conformance
+
+# The parsers of memory policies, for ten minutes; needs nightly Rust and cargo-fuzz.
+fuzz:
+	cd fuzz && $(CARGO) +nightly fuzz run policies -- -max_total_time=600 -max_len=300
+
+# Policy look-ups per second, with and without locks and references.
+lookups:
+	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
+
+# Man pages and shell completions.
+manual: build
+	$(BIN) manual target/manual
 
 clean:
 	$(CARGO) clean

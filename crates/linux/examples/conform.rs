@@ -4,12 +4,16 @@
 //!   same exit code, same output, same policy and CPUs of the child. Children run [`probe`].
 //! - `policies COUNT SEED`: what the kernel makes of random policies and cpuset changes is what
 //!   the crate `mempolicy` predicts, down to the node of every page.
+//! - `asserts SEED`: what three of numactl's own tests look at and cannot fail for (`move_pages`
+//!   compares the request with itself, `tshared` and `randmap` only print).
 //!
-//! Both run in the emulated machine (`make conformance`): they need root, cgroup 2 with cpusets,
+//! All run in the emulated machine (`make conformance`): they need root, cgroup 2 with cpusets,
 //! and change only their own group. Each difference is one line; the last line is the count.
 
 use std::process::ExitCode;
 
+#[path = "conform/asserts.rs"]
+mod asserts;
 #[path = "conform/lines.rs"]
 mod lines;
 #[path = "conform/policies.rs"]
@@ -29,9 +33,12 @@ fn main() -> ExitCode {
         ["lines", count, seed, numactl, ours] => {
             lines::run(count.parse().unwrap(), seed.parse().unwrap(), numactl, ours)
         }
+        ["asserts", seed] => asserts::run(seed.parse().unwrap()),
         ["policies", count, seed] => policies::run(count.parse().unwrap(), seed.parse().unwrap()),
         _ => {
-            eprintln!("usage: conform lines COUNT SEED NUMACTL OURS | conform policies COUNT SEED");
+            eprintln!(
+                "usage: conform lines COUNT SEED NUMACTL OURS | conform policies COUNT SEED | conform asserts SEED"
+            );
             return ExitCode::from(2);
         }
     };

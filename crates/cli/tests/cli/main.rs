@@ -8,6 +8,7 @@
 #[path = "../transcript/mod.rs"]
 mod transcript;
 
+mod policies;
 mod restore;
 
 use std::path::{Path, PathBuf};

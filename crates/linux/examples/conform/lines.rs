@@ -70,8 +70,8 @@ fn tried(tool: &str, words: &[String]) -> Did {
     let output = Command::new(tool).args(words).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let mut out = String::new();
-    // free memory moves between two looks
-    for line in text.lines().filter(|line| !line.contains(" free: ")) {
+    // free memory moves between two looks; numactl ends its messages' lines on the other output
+    for line in text.lines().filter(|line| !line.contains(" free: ") && !line.is_empty()) {
         let _ = writeln!(out, "{line}");
     }
     Did { code: output.status.code(), out }

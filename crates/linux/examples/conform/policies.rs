@@ -166,7 +166,9 @@ impl Case {
         self.compare("at first", policy.as_ref(), &memory)?;
         memory.compare("at first", 0, self, policy.as_ref(), &self.before, site)?;
         super::set_group("mems", &self.after.to_string());
-        if let Some(policy) = policy.as_mut().filter(|_| self.on != On::Object) {
+        // a cpuset that stays as it is changes nothing
+        let changed = self.after != self.before && self.on != On::Object;
+        if let Some(policy) = policy.as_mut().filter(|_| changed) {
             policy.rebind(&self.after);
         }
         self.compare("then", policy.as_ref(), &memory)?;
