@@ -46,6 +46,15 @@ pub fn bind_range(range: Range<usize>, mode: i32, nodes: &[u32]) -> io::Result<(
     })
 }
 
+/// The policy of the calling thread, for pages it touches first from now on.
+pub fn set_thread_policy(mode: i32, nodes: &[u32]) -> io::Result<()> {
+    let mask = bits(nodes);
+    let (pointer, length) =
+        if nodes.is_empty() { (std::ptr::null(), 0) } else { (mask.as_ptr(), mask.len() * 64 + 1) };
+    // SAFETY: set_mempolicy changes where pages come from, not what they hold.
+    check(unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, pointer, length) })
+}
+
 /// Nanoseconds on the monotonic clock, comparable between processes.
 pub fn monotonic_ns() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
