@@ -20,6 +20,18 @@ use warehouse::Warehouse;
 /// Least memory of a warehouse: a few customers and items.
 const LEAST_BYTES: usize = 64 << 10;
 
+/// An error unless there is room for each warehouse of `parts` processes.
+pub fn check(setting: &Setting, parts: usize) -> Result<(), WorkloadError> {
+    let size = setting.params.size_bytes;
+    let threads = threads_of(setting.params.threads, parts, 0);
+    if size / threads.max(1) >= LEAST_BYTES {
+        return Ok(());
+    }
+    let problem =
+        format!("{size} bytes are less than {LEAST_BYTES} for each of {threads} warehouses");
+    Err(WorkloadError::Params { problem })
+}
+
 /// One process of `parts`, its warehouses filled.
 pub fn job<'a>(
     setting: &Setting<'a>,
@@ -29,13 +41,6 @@ pub fn job<'a>(
     let params = &setting.params;
     let threads = threads_of(params.threads, parts, index);
     let bytes = params.size_bytes / threads.max(1);
-    if bytes < LEAST_BYTES {
-        let problem = format!(
-            "{} bytes are less than {LEAST_BYTES} for each of {threads} warehouses",
-            params.size_bytes
-        );
-        return Err(WorkloadError::Params { problem });
-    }
     let process = setting.layout.home(parts, index);
     let homes: Vec<_> =
         (0..threads).map(|thread| Layout::within(process.clone(), threads, thread)).collect();
@@ -94,7 +99,7 @@ mod tests {
     #[test]
     fn a_warehouse_without_room_is_refused() {
         with(2, 1 << 16, 1, |setting| {
-            let error = job(setting, 1, 0).err().unwrap().to_string();
+            let error = check(setting, 1).unwrap_err().to_string();
             assert!(error.contains("65536 for each of 2 warehouses"), "{error}");
         });
     }

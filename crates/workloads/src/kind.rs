@@ -208,6 +208,9 @@ impl Kind {
             );
             return Err(WorkloadError::Params { problem });
         }
+        if self == Kind::JbbLike {
+            jbb::check(setting, processes)?;
+        }
         let begin = Instant::now();
         match processes {
             1 => self.job(setting, 0)?.run_alone(setting, self.unit(), begin),
