@@ -193,32 +193,26 @@ impl Comparison {
         let sum_up = |name: &String| {
             let cells = of(name);
             let seconds = seconds(&cells)?;
-            let median = |of: &dyn Fn(&Cell) -> Option<f64>| {
-                let figures: Vec<f64> = cells.iter().filter_map(|cell| of(cell)).collect();
-                Spread::of(&figures).map(|spread| spread.median)
-            };
-            let pages = |of: &dyn Fn(&Cell) -> u64| {
-                median(&|cell: &Cell| Some(of(cell) as f64)).map_or(0, |pages| pages.round() as u64)
-            };
+            let median = |of: fn(&Cell) -> Option<f64>| median(&cells, of);
+            let pages = |of: fn(&Cell) -> Option<f64>| median(of).map_or(0, |p| p.round() as u64);
             let late = cells.iter().filter_map(|cell| cell.late_share).reduce(f64::max);
-            let rate = |cell: &Cell| Some(cell.amount as f64 / cell.seconds);
             let ratios = ratios(&cells, &of(&"bind".to_string()));
             Some(PlacementResult {
                 name: name.clone(),
                 throughput: Throughput {
-                    median: median(&rate).unwrap_or(0.0),
+                    median: median(|cell| Some(cell.amount as f64 / cell.seconds)).unwrap_or(0.0),
                     unit: format!("{}/s", cells[0].unit),
                 },
                 throughput_over_time: typical(&cells, seconds.median).throughput_over_time.clone(),
-                latency_ns: latency(&median),
+                latency_ns: latency(&cells),
                 ratio_to_bind: Spread::of(&ratios).map(|spread| spread.median),
                 ratio_to_bind_interval: interval::of_median(&ratios),
                 ratios_to_bind: ratios,
-                local_share: median(&|cell| cell.local_share),
+                local_share: median(|cell| cell.local_share),
                 local_share_source: cells[0].local_share_source.clone(),
-                pages_migrated_by_kernel: pages(&|cell| cell.pages_migrated_by_kernel),
-                pages_migrated_by_us: pages(&|cell| cell.pages_migrated_by_us),
-                seconds_to_converge: median(&|cell| cell.seconds_to_converge),
+                pages_migrated_by_kernel: pages(|cell| Some(cell.pages_migrated_by_kernel as f64)),
+                pages_migrated_by_us: pages(|cell| Some(cell.pages_migrated_by_us as f64)),
+                seconds_to_converge: median(|cell| cell.seconds_to_converge),
                 late_share: late,
                 seconds_interval: interval::of_median(&seconds.all),
                 seconds,
@@ -246,10 +240,16 @@ fn typical<'a>(cells: &[&'a Cell], median: f64) -> &'a Cell {
     cells[1..].iter().fold(cells[0], |a, b| nearer(a, b))
 }
 
-fn latency(median: &dyn Fn(&dyn Fn(&Cell) -> Option<f64>) -> Option<f64>) -> Option<Percentiles> {
+/// Of those cells that have the figure.
+fn median(cells: &[&Cell], figure: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
+    let figures: Vec<f64> = cells.iter().filter_map(|cell| figure(cell)).collect();
+    Spread::of(&figures).map(|spread| spread.median)
+}
+
+fn latency(cells: &[&Cell]) -> Option<Percentiles> {
     let of = |figure: fn(&Percentiles) -> u64| {
-        let median = median(&|cell: &Cell| cell.latency_ns.as_ref().map(|l| figure(l) as f64));
-        median.map(|ns| ns.round() as u64)
+        let ns = median(cells, |cell| cell.latency_ns.as_ref().map(|l| figure(l) as f64));
+        ns.map(|ns| ns.round() as u64)
     };
     Some(Percentiles {
         p50: of(|l| l.p50)?,

@@ -25,9 +25,9 @@ pub fn job<'a>(setting: &'a Setting) -> Result<Job<'a>, WorkloadError> {
     start_and_wait(setting, 0)?;
     Ok(Job::of(homes, move |index, tally| {
         for _ in tally.rounds(loops) {
-            let began_ns = sys::monotonic_ns();
+            let began = sys::ticks();
             start_and_wait(setting, index)?;
-            tally.operation(began_ns);
+            tally.operation(began);
         }
         Ok(())
     }))

@@ -61,10 +61,10 @@ pub fn job<'a>(
         }
         let mut warehouse =
             warehouses[thread].lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut began_ns = sys::monotonic_ns();
+        let mut began = sys::ticks();
         for _ in tally.rounds(loops) {
             warehouse.transact();
-            began_ns = tally.operation(began_ns);
+            began = tally.operation(began);
         }
         warehouse.audit().map_err(|problem| WorkloadError::Process { index, problem })
     }))

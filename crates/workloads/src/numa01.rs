@@ -58,7 +58,7 @@ mod tests {
         with(3, 1 << 20, 3, |setting| {
             for (index, threads) in [(0, 2), (1, 1)] {
                 let job = shared(setting, index).unwrap();
-                assert_eq!(run_here(&job, setting).amount, threads * 3 << 20);
+                assert_eq!(run_here(&job, setting).amount, (threads * 3) << 20);
                 assert_eq!(job.span.as_ref().unwrap().extremes(0..1 << 20), (3, 3));
             }
         });

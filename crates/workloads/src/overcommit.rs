@@ -41,7 +41,7 @@ mod tests {
         with(4, 1 << 20, 3, |setting| {
             let amounts =
                 [0, 1, 2].map(|index| run_here(&job(setting, index).unwrap(), setting).amount);
-            assert_eq!(amounts, [3 << 20, 3 << 20, 2 * 3 << 20]);
+            assert_eq!(amounts, [3 << 20, 3 << 20, (2 * 3) << 20]);
         });
     }
 }

@@ -32,8 +32,7 @@ pub fn run(
                 if started.load(Ordering::Acquire) {
                     work(index, &mut tally)?;
                 }
-                tally.add(0);
-                Ok(tally)
+                Ok(tally.finish())
             }
         };
         let homes = homes.iter().cloned().enumerate();
@@ -49,7 +48,7 @@ pub fn run(
         let mut failed = freed.err();
         for member in members {
             match member.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-                Ok(tally) => harvest.gather(tally),
+                Ok(one) => harvest.merge(&one),
                 Err(error) => failed = failed.or(Some(error)),
             }
         }
