@@ -61,7 +61,7 @@ impl Span {
     }
 
     /// The whole lines of a part, as words.
-    fn words(&self, part: Range<usize>) -> &[AtomicU64] {
+    fn line_words(&self, part: Range<usize>) -> &[AtomicU64] {
         assert!(part.start <= part.end && part.end <= self.len);
         let lines = part.start / LINE_BYTES..part.end / LINE_BYTES;
         let first = (self.start + lines.start * LINE_BYTES) as *const AtomicU64;
@@ -72,7 +72,7 @@ impl Span {
 
     /// Writes `value` to all words of a part.
     pub fn write(&self, part: Range<usize>, value: u64) {
-        for line in self.words(part).chunks_exact(LINE_WORDS) {
+        for line in self.line_words(part).chunks_exact(LINE_WORDS) {
             line[0].store(value, Relaxed);
             line[1].store(value, Relaxed);
             line[2].store(value, Relaxed);
@@ -86,14 +86,14 @@ impl Span {
 
     /// Reads one word of each line of a part and adds them up.
     pub fn read(&self, part: Range<usize>) -> u64 {
-        let words = self.words(part).iter().step_by(LINE_WORDS);
+        let words = self.line_words(part).iter().step_by(LINE_WORDS);
         words.fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
     }
 
     /// `to[i] = from[i] + 3 × and[i]` for one word of each line of three parts of equal length:
     /// every line is moved as if all its words were, with few instructions.
     pub fn triad(&self, to: Range<usize>, from: Range<usize>, and: Range<usize>) {
-        let (to, from, and) = (self.words(to), self.words(from), self.words(and));
+        let (to, from, and) = (self.line_words(to), self.line_words(from), self.line_words(and));
         let others = from.chunks_exact(LINE_WORDS).zip(and.chunks_exact(LINE_WORDS));
         for (to, (from, and)) in to.chunks_exact(LINE_WORDS).zip(others) {
             let sum = from[0].load(Relaxed).wrapping_add(and[0].load(Relaxed).wrapping_mul(3));
@@ -104,7 +104,7 @@ impl Span {
     /// The least and the greatest word of a part.
     #[cfg(test)]
     pub fn extremes(&self, part: Range<usize>) -> (u64, u64) {
-        let words = self.words(part).iter().map(|word| word.load(Relaxed));
+        let words = self.line_words(part).iter().map(|word| word.load(Relaxed));
         words.fold((u64::MAX, 0), |(least, most), word| (least.min(word), most.max(word)))
     }
 }
