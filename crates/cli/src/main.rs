@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     }
     let result = match parse() {
         Ok(Parsed::Pft(args)) => commands::pft::run(&args),
-        Ok(Parsed::Command(command)) => dispatch(command),
+        Ok(Parsed::Command(command)) => dispatch(*command),
         Err(error) => return told_by_clap(&error),
     };
     match result {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 
 /// What the command line asks for.
 enum Parsed {
-    Command(Command),
+    Command(Box<Command>),
     /// `bench pft`: its options are those of a test with a history, and of no other workload.
     Pft(PftArgs),
 }
@@ -49,7 +49,7 @@ fn parse() -> Result<Parsed, clap::Error> {
     {
         return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
     }
-    Cli::try_parse_from(words).map(|cli| Parsed::Command(cli.command))
+    Cli::try_parse_from(words).map(|cli| Parsed::Command(Box::new(cli.command)))
 }
 
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
