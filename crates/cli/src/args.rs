@@ -70,7 +70,8 @@ pub struct LabRun {
 
 #[derive(Args, Clone)]
 pub struct LabArgs {
-    /// Machine: a name, or the path of its .toml file
+    /// Machine: a name, a .toml file, hwloc's .xml, a captured folder, or a text such as
+    /// "node:2 core:4"
     #[arg(long, value_name = "M", default_value = "2x4")]
     pub machine: String,
     #[command(flatten)]
@@ -103,6 +104,10 @@ pub struct TopologyArgs {
     /// In numactl's layout, as `numactl -H` has it
     #[arg(short = 'H', long)]
     pub hardware: bool,
+    /// Of a machine that is described: a name, a .toml file, hwloc's .xml, a captured folder, or a
+    /// text such as "node:2 core:4"
+    #[arg(long, value_name = "M", conflicts_with = "root")]
+    pub machine: Option<String>,
     /// Read /sys and /proc below DIR: a captured machine
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,

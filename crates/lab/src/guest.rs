@@ -19,7 +19,7 @@ use crate::counters::{CounterFile, Counters, NodeMap};
 use crate::qemu::{Files, PluginConfig, arguments};
 use crate::tools::Tools;
 use crate::wire::{Kind, ToGuest, ToHost, read_frame, write_frame, write_message};
-use crate::{Kernel, LabError, Machine, initramfs};
+use crate::{Kernel, LabError, Machine, firmware, initramfs};
 
 /// How long a boot may take; a loaded host needs a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
@@ -367,8 +367,9 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
     let failed = || LabError::io("cannot prepare the guest");
     let paths = |name: &str| dir.join(name);
     let shares: Vec<&Path> = options.shares.iter().map(|share| share.0.as_path()).collect();
+    let tables = firmware::tables(machine);
     let archive =
-        initramfs::build(&tools.busybox, &options.kernel.modules, &shares, &options.agent)?;
+        initramfs::build(&tools.busybox, &options.kernel.modules, &shares, &options.agent, &tables)?;
     std::fs::write(paths("initramfs"), archive).map_err(failed())?;
     if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
         return Err(LabError::MissingPlugin { path: plugin.clone() });

@@ -63,7 +63,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         story(&format!(
             "{} million instructions, local share {}, late share {:.4}",
             now.instructions() / 1_000_000,
-            now.local_share(&Machine::find(&args.lab.machine)?.node_index_of_cpus())
+            now.local_share(&booted.machine.node_index_of_cpus())
                 .map_or("-".into(), |share| format!("{share:.3}")),
             now.late_share(),
         ));
@@ -106,7 +106,7 @@ pub fn boot(
     interrupted: &Arc<AtomicBool>,
     story: &dyn Fn(&str),
 ) -> Result<Booted> {
-    let machine = Machine::find(&args.machine)?;
+    let machine = super::machine::find(&args.machine)?;
     let tools = Tools::find()?;
     let kernel = Kernel::find(args.tuning.kernel.as_deref(), &cache_dir())?;
     let program = std::env::current_exe().context("cannot find our own program")?;
@@ -129,8 +129,11 @@ pub fn boot(
         }
     };
     story(&format!("booting {} with kernel {}", machine.name, kernel.name));
+    for (figure, from) in machine.derived_figures() {
+        story(&format!("{figure}: {from}"));
+    }
     let options = BootOptions {
-        machine,
+        machine: machine.clone(),
         kernel,
         plugin,
         dilation,
@@ -142,12 +145,14 @@ pub fn boot(
     };
     let guest = Guest::boot(&options, &tools)?;
     story(&format!("up, kernel {}", guest.release()));
-    Ok(Booted { guest, dilation, _turn: turn })
+    Ok(Booted { guest, machine, dilation, _turn: turn })
 }
 
 /// An emulated machine, and what comes with it.
 pub struct Booted {
     pub guest: Guest,
+    /// What it is.
+    pub machine: Machine,
     /// Real seconds per guest second.
     pub dilation: f64,
     /// Held as long as the machine runs.

@@ -61,7 +61,7 @@ impl LabSite {
         let interrupted = Arc::clone(interrupted);
         let again = move || lab::boot(&lab, shares.clone(), None, &interrupted, &story);
         let booted = again()?;
-        let machine = Machine::find(machine)?;
+        let machine = booted.machine.clone();
         Ok(LabSite { booted: Some(booted), again: Box::new(again), machine })
     }
 
