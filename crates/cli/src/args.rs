@@ -36,12 +36,40 @@ pub enum Command {
     /// The lab's other end, inside the guest
     #[command(hide = true)]
     LabAgent,
+    /// Tracing, inside the guest
+    #[command(hide = true, subcommand)]
+    LabTrace(LabTrace),
+}
+
+#[derive(Subcommand)]
+pub enum LabTrace {
+    /// Begin to record
+    Begin,
+    /// End it, and print what was recorded
+    End,
 }
 
 #[derive(Subcommand)]
 pub enum LabCommand {
     /// Run CMD inside an emulated NUMA machine; ends with CMD's exit code
     Run(LabRun),
+    /// A shell, or CMD, on a terminal inside an emulated NUMA machine
+    Shell(LabShell),
+}
+
+#[derive(Args)]
+pub struct LabShell {
+    #[command(flatten)]
+    pub lab: LabArgs,
+    /// Folder the guest may write to (the current one always is, unless it is /)
+    #[arg(long, value_name = "DIR")]
+    pub share: Vec<PathBuf>,
+    /// Nothing on this machine is written: the current folder is read-only too
+    #[arg(long)]
+    pub read_only: bool,
+    /// The command [default: your shell]
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
 }
 
 #[derive(Args)]
@@ -54,6 +82,9 @@ pub struct LabRun {
     /// Write what the latency plugin counted to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub counters: Option<PathBuf>,
+    /// Write who ran on which CPU, and page moves, to FILE, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Folder the guest may write to (the current one always is, unless it is /)
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
@@ -354,6 +385,10 @@ pub struct Compare {
     /// Keep herd's logs in DIR
     #[arg(long, value_name = "DIR")]
     pub logs: Option<PathBuf>,
+    /// In the lab: write who ran on which CPU, and page moves, for ui.perfetto.dev; a file for each
+    /// run, FILE with the placement and the run before its ending
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// On the host: even if it is busy or short of memory
     #[arg(long)]
     pub force: bool,

@@ -38,7 +38,8 @@ pub fn machine(name: &str, topology: &Topology) -> Result<Machine, LabError> {
     let latency = slit.iter().map(|row| row.iter().map(|d| d * LOCAL_NS / 10).collect()).collect();
     let (memory, memory_from) = memory_mib(topology);
     let node = |(node, mib): (&numaherd_model::Node, u64)| {
-        let fields = [("id", u64::from(node.id.0)), ("cpus", node.cpus.len() as u64), ("memory_mib", mib)];
+        let fields =
+            [("id", u64::from(node.id.0)), ("cpus", node.cpus.len() as u64), ("memory_mib", mib)];
         Value::Table(fields.into_iter().map(|(k, v)| (k.to_string(), integer(v))).collect())
     };
     let nodes = topology.nodes.iter().zip(memory).map(node).collect();

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::counters::{CounterFile, Counters, NodeMap};
 use crate::qemu::{Files, PluginConfig, arguments};
 use crate::tools::Tools;
-use crate::wire::{Kind, ToGuest, ToHost, read_frame, write_frame, write_message};
+use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
 use crate::{Kernel, LabError, Machine, firmware, initramfs};
 
 /// How long a boot may take; a loaded host needs a minute.
@@ -66,6 +66,8 @@ pub struct Exec {
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: String,
+    /// A terminal for it, of this size; its output is all standard output then.
+    pub terminal: Option<TerminalSize>,
 }
 
 /// How a command ended.
@@ -177,8 +179,8 @@ impl Guest {
         exec: &Exec,
         output: &mut dyn FnMut(Output, &[u8]),
     ) -> Result<Exit, LabError> {
-        let Exec { argv, env, cwd } = exec.clone();
-        self.say(&ToGuest::Exec { argv, env, cwd })?;
+        let Exec { argv, env, cwd, terminal } = exec.clone();
+        self.say(&ToGuest::Exec { argv, env, cwd, terminal })?;
         match self.wait_message(None, output)? {
             ToHost::Exited { code } => Ok(Exit { code, not_started: None }),
             ToHost::NotStarted { code, problem } => Ok(Exit { code, not_started: Some(problem) }),
@@ -199,6 +201,16 @@ impl Guest {
                 }
             }
         });
+    }
+
+    /// Tells the running command's terminal its new size; usable from another thread.
+    pub fn resizer(&self) -> impl Fn(TerminalSize) + Send + 'static {
+        let to = Arc::clone(&self.to);
+        move |size| {
+            let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+            // A guest that is gone is noticed by whoever waits for it.
+            let _ = write_message(&mut *to, &ToGuest::Resize(size));
+        }
     }
 
     /// Switches the machine off and waits until it is.
@@ -368,8 +380,13 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
     let paths = |name: &str| dir.join(name);
     let shares: Vec<&Path> = options.shares.iter().map(|share| share.0.as_path()).collect();
     let tables = firmware::tables(machine);
-    let archive =
-        initramfs::build(&tools.busybox, &options.kernel.modules, &shares, &options.agent, &tables)?;
+    let archive = initramfs::build(
+        &tools.busybox,
+        &options.kernel.modules,
+        &shares,
+        &options.agent,
+        &tables,
+    )?;
     std::fs::write(paths("initramfs"), archive).map_err(failed())?;
     if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
         return Err(LabError::MissingPlugin { path: plugin.clone() });

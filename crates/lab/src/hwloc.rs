@@ -75,13 +75,17 @@ struct NumaNode {
     memory_bytes: u64,
 }
 
-fn objects<'a, 'i>(root: Element<'a, 'i>, kind: &'static str) -> impl Iterator<Item = Element<'a, 'i>> {
+fn objects<'a, 'i>(
+    root: Element<'a, 'i>,
+    kind: &'static str,
+) -> impl Iterator<Item = Element<'a, 'i>> {
     root.descendants()
         .filter(move |e| e.has_tag_name("object") && e.attribute("type") == Some(kind))
 }
 
 fn numa_node(element: Element<'_, '_>) -> Result<NumaNode, String> {
-    let id = number(element, "os_index")?.ok_or_else(|| at(element, "a NUMANode without os_index"))?;
+    let id =
+        number(element, "os_index")?.ok_or_else(|| at(element, "a NUMANode without os_index"))?;
     // As the kernel's lists: no kernel has more nodes.
     let id = u32::try_from(id).ok().filter(|id| *id < 1 << 16);
     let id = id.ok_or_else(|| at(element, "os_index is too large"))?;
@@ -91,8 +95,10 @@ fn numa_node(element: Element<'_, '_>) -> Result<NumaNode, String> {
 fn numa_node_without_id(element: Element<'_, '_>) -> Result<NumaNode, String> {
     let set = |name: &str| {
         let text = element.attribute(name);
-        text.map(|text| bitmap(text).ok_or_else(|| at(element, &format!("{name} is no bitmap: '{text}'"))))
-            .transpose()
+        text.map(|text| {
+            bitmap(text).ok_or_else(|| at(element, &format!("{name} is no bitmap: '{text}'")))
+        })
+        .transpose()
     };
     let cpus = set("cpuset")?.unwrap_or_default();
     // Version 1 names what is online apart.
@@ -103,8 +109,10 @@ fn numa_node_without_id(element: Element<'_, '_>) -> Result<NumaNode, String> {
 
 fn number(element: Element<'_, '_>, name: &str) -> Result<Option<u64>, String> {
     let text = element.attribute(name);
-    text.map(|text| text.parse().map_err(|_| at(element, &format!("{name} is no number: '{text}'"))))
-        .transpose()
+    text.map(|text| {
+        text.parse().map_err(|_| at(element, &format!("{name} is no number: '{text}'")))
+    })
+    .transpose()
 }
 
 fn at(element: Element<'_, '_>, problem: &str) -> String {

@@ -11,6 +11,7 @@
 //! | [`counters`] | what the latency plugin counted |
 //! | [`guest`] | one booted machine: run commands in it, end it |
 //! | [`agent`] | the other end, inside the guest |
+//! | [`tracefs`], [`timeline`] | who ran where: the guest's trace, and the page made of it |
 //! | [`wire`] | what the two say to each other |
 //!
 //! Time in the guest is dilated: one guest second takes `dilation` seconds here, so that the
@@ -28,12 +29,16 @@ pub mod kernel;
 pub mod machine;
 mod qemu;
 pub mod synthetic;
+mod terminal;
+pub mod timeline;
 pub mod tools;
+pub mod tracefs;
 pub mod wire;
 
 pub use guest::{BootOptions, Exec, Exit, Guest, Share};
 pub use kernel::Kernel;
 pub use machine::Machine;
+pub use wire::TerminalSize;
 
 use std::path::PathBuf;
 

@@ -241,9 +241,7 @@ impl Description {
             _ if name.contains(':') || name.contains('[') => synthetic::parse(name)
                 .map(Description::Topology)
                 .map_err(|problem| LabError::Synthetic { text: name.into(), problem }),
-            _ => {
-                Err(LabError::UnknownMachine { name: name.into(), known: names().join(", ") })
-            }
+            _ => Err(LabError::UnknownMachine { name: name.into(), known: names().join(", ") }),
         }
     }
 

@@ -115,7 +115,8 @@ fn level(word: &str) -> Result<Level, String> {
         _ => return Err(format!("'{word}' is no level such as node:4")),
     };
     let count = count.parse::<usize>().ok().filter(|count| (1..=MOST_CPUS).contains(count));
-    let count = count.ok_or_else(|| format!("'{word}': a number from 1 to {MOST_CPUS} follows the ':'"))?;
+    let count =
+        count.ok_or_else(|| format!("'{word}': a number from 1 to {MOST_CPUS} follows the ':'"))?;
     let mut kind = kind(name).ok_or_else(|| {
         format!("'{name}' is no level: group, pack, die, node, l3, l2, core and pu are")
     })?;
@@ -151,9 +152,8 @@ fn memory(word: &str, attributes: &str) -> Result<u64, String> {
     for attribute in attributes.split_whitespace() {
         match attribute.split_once('=') {
             Some(("memory", size)) => {
-                bytes = size_bytes(size).ok_or_else(|| {
-                    format!("'{word}': memory={size} is no size such as 16GiB")
-                })?;
+                bytes = size_bytes(size)
+                    .ok_or_else(|| format!("'{word}': memory={size} is no size such as 16GiB"))?;
             }
             Some(("indexes", _)) => return Err(format!("'{word}': indexes are not supported")),
             _ => {}
@@ -185,9 +185,7 @@ fn count_cpus(levels: &[Level]) -> Result<usize, String> {
         return Err("no level such as node:4".into());
     }
     let product = levels.iter().try_fold(1, |n: usize, level| n.checked_mul(level.count));
-    product
-        .filter(|cpus| *cpus <= MOST_CPUS)
-        .ok_or_else(|| format!("more than {MOST_CPUS} CPUs"))
+    product.filter(|cpus| *cpus <= MOST_CPUS).ok_or_else(|| format!("more than {MOST_CPUS} CPUs"))
 }
 
 fn node_levels(levels: &[Level]) -> Vec<NodeLevel> {
@@ -233,8 +231,7 @@ fn lay_out(places: &[NodeLevel], cpus: usize) -> Topology {
         (Some(x), Some(y)) if x == y && most_packages > 1 => SAME_PACKAGE,
         _ => OTHER_PACKAGE,
     };
-    topology.distances =
-        (0..nodes).map(|a| (0..nodes).map(|b| distance(a, b)).collect()).collect();
+    topology.distances = (0..nodes).map(|a| (0..nodes).map(|b| distance(a, b)).collect()).collect();
     topology
 }
 

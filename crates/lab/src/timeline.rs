@@ -102,7 +102,8 @@ impl Builder<'_> {
 
     fn line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix(DROPPED) {
-            let count = rest.split_once(": ").and_then(|(_, count)| count.trim().parse::<u64>().ok());
+            let count =
+                rest.split_once(": ").and_then(|(_, count)| count.trim().parse::<u64>().ok());
             self.dropped += count.unwrap_or(0);
             return;
         }
@@ -119,7 +120,11 @@ impl Builder<'_> {
             let Some((head, fields)) = line.split_once(marker) else { continue };
             let taken = when_and_where(head).and_then(|(us, cpu)| {
                 self.last_us = self.last_us.max(us);
-                if self.node_of_cpu.contains_key(&cpu) { take(self, us, cpu, fields) } else { Some(()) }
+                if self.node_of_cpu.contains_key(&cpu) {
+                    take(self, us, cpu, fields)
+                } else {
+                    Some(())
+                }
             });
             self.unread += u64::from(taken.is_none());
             return;
@@ -173,9 +178,11 @@ impl Builder<'_> {
         self.events.push(json!({"ph": "C", "ts": us, "name": reason, "pid": MOVES_GROUP,
             "args": {"pages": sum}}));
         let node = self.node_of_cpu.get(&cpu).copied().unwrap_or(0);
-        self.events.push(json!({"ph": "i", "s": "t", "ts": us, "name": format!("{moved} pages moved: {reason}"),
+        self.events.push(
+            json!({"ph": "i", "s": "t", "ts": us, "name": format!("{moved} pages moved: {reason}"),
             "pid": NODES_FROM + u64::from(node), "tid": track_of_cpu(cpu),
-            "args": {"moved": moved, "failed": failed}}));
+            "args": {"moved": moved, "failed": failed}}),
+        );
         Some(())
     }
 
@@ -219,7 +226,11 @@ fn when_and_where(head: &str) -> Option<(f64, u32)> {
     let (cpu, _) = cpu.split_once(']')?;
     let (whole, fraction) = seconds.split_once('.')?;
     // In integers: a double would blur microseconds after some months.
-    let us = whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(fraction.get(..6)?.parse().ok()?)?;
+    let us = whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1_000_000)?
+        .checked_add(fraction.get(..6)?.parse().ok()?)?;
     Some((us as f64, cpu.parse().ok()?))
 }
 

@@ -7,5 +7,7 @@ pub mod compare;
 pub mod lab;
 mod machine;
 pub mod restore;
+pub mod shell;
 mod site;
 pub mod topology;
+pub mod tracing;

@@ -47,7 +47,10 @@ fn every_slice_is_on_a_named_track_and_none_overlap() {
     // two threads take turns on two CPUs, 50 times
     for i in 0..100_u64 {
         let (cpu, tid) = (i % 2, 40 + (i / 2) % 2);
-        text += &format!("  x-1 [00{cpu}] d..2. 5.{:06}: sched_switch: prev_comm=x prev_pid=1 prev_prio=1 prev_state=R ==> next_comm=w next_pid={tid} next_prio=1\n", i * 10);
+        text += &format!(
+            "  x-1 [00{cpu}] d..2. 5.{:06}: sched_switch: prev_comm=x prev_pid=1 prev_prio=1 prev_state=R ==> next_comm=w next_pid={tid} next_prio=1\n",
+            i * 10
+        );
     }
     let timeline = timeline(&text, &nodes(), "test");
     let named: Vec<(Value, Value)> = of_kind(&timeline, "M")
