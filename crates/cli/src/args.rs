@@ -115,6 +115,9 @@ pub struct LabTuning {
     /// Kernel: a release fetched by scripts/fetch-kernel, or the path of an image
     #[arg(long, value_name = "K")]
     pub kernel: Option<String>,
+    /// More words for the kernel's command line
+    #[arg(long, value_name = "WORDS")]
+    pub append: Option<String>,
     /// Real seconds per guest second; measured at the start when not given
     #[arg(long, value_name = "X", value_parser = parse_dilation)]
     pub dilation: Option<f64>,

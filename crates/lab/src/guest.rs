@@ -45,6 +45,8 @@ pub struct BootOptions {
     pub plugin: Option<PathBuf>,
     /// Real seconds per guest second.
     pub dilation: f64,
+    /// More words for the kernel's command line.
+    pub append: Option<String>,
     /// Folders the guest may write to.
     pub shares: Vec<Share>,
     /// Command that serves as the agent, in the guest.
@@ -402,6 +404,7 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         socket: &paths("agent"),
         plugin: options.plugin.as_deref().map(|plugin| (plugin, plugin_config.as_path())),
         shares: &shares,
+        append: options.append.as_deref().unwrap_or_default(),
     };
     let log = std::fs::File::create(paths("qemu.log")).map_err(failed())?;
     let mut command = Command::new(&tools.setpriv);

@@ -10,9 +10,22 @@ use std::path::{Path, PathBuf};
 use crate::LabError;
 
 /// Modules that bring the host's files into the guest, in the order they are loaded. What is
-/// built into a kernel has no file and is skipped.
-pub const MODULES: &[&str] =
-    &["virtio_console", "netfs", "fscache", "9pnet", "9pnet_virtio", "9p", "overlay"];
+/// built into a kernel has no file and is skipped. `scripts/fetch-kernel` has the same list.
+/// Debian's 6.1 has all of virtio as modules, 6.12 has it built in.
+pub const MODULES: &[&str] = &[
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_console",
+    "netfs",
+    "fscache",
+    "9pnet",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+];
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq)]

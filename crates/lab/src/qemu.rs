@@ -27,6 +27,8 @@ pub struct Files<'a> {
     pub plugin: Option<(&'a Path, &'a Path)>,
     /// Folders of the host the guest may write to.
     pub shares: &'a [&'a Path],
+    /// More words for the kernel's command line.
+    pub append: &'a str,
 }
 
 /// Arguments of `qemu-system-x86_64`.
@@ -67,10 +69,9 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         &files.initramfs.to_string_lossy(),
     ]);
     // no_timer_check: on a starved host the kernel may wait in vain for the first timer ticks.
-    add(&[
-        "-append",
-        "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog no_timer_check",
-    ]);
+    let words =
+        "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog no_timer_check";
+    add(&["-append", format!("{words} {}", files.append).trim_end()]);
     add(&["-serial", &format!("file:{}", files.console.display())]);
     add(&["-device", "virtio-serial-pci"]);
     add(&["-chardev", &format!("socket,id=agent,path={}", path(files.socket))]);
@@ -170,6 +171,7 @@ mod tests {
             socket: here,
             plugin: None,
             shares: &[here],
+            append: "",
         };
         let line = arguments(&machine, &files).join(" ");
         assert!(line.contains("-smp 8,sockets=2,cores=4,threads=1"), "{line}");
@@ -188,6 +190,7 @@ mod tests {
             socket: here,
             plugin: None,
             shares: &[],
+            append: "numa_balancing=disable",
         };
         let line = |name| arguments(&Machine::find(name).unwrap(), &files).join(" ");
         let sparse = line("sparse");
@@ -195,6 +198,7 @@ mod tests {
         assert!(sparse.contains("-smp 8,sockets=8,cores=1,threads=1"), "{sparse}");
         let cpu_only = line("cpu-only");
         assert!(cpu_only.contains("-numa node,nodeid=1,cpus=3-4 "), "{cpu_only}");
+        assert!(cpu_only.contains("no_timer_check numa_balancing=disable -serial"), "{cpu_only}");
     }
 
     #[test]

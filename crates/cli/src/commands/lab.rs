@@ -157,6 +157,7 @@ pub fn boot(
         kernel,
         plugin,
         dilation,
+        append: args.tuning.append.clone(),
         shares: shares.into_iter().map(Share).collect(),
         agent: vec![program.display().to_string(), "lab-agent".into()],
         timeout,

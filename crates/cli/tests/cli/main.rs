@@ -8,6 +8,7 @@
 #[path = "../transcript/mod.rs"]
 mod transcript;
 
+mod machines;
 mod restore;
 
 use std::path::{Path, PathBuf};

@@ -10,9 +10,12 @@ mod transcript;
 
 mod endings;
 mod inside;
+mod kernels;
 mod killed;
+mod machines;
 mod measured;
 mod processes;
+mod terminal;
 
 use std::process::Command;
 
