@@ -103,6 +103,8 @@ pub struct Guest {
     deadline: Option<(Instant, u64)>,
     interrupted: Arc<AtomicBool>,
     log_dir: PathBuf,
+    /// For the next command.
+    input: Option<Box<dyn Read + Send>>,
 }
 
 impl Guest {
@@ -135,6 +137,7 @@ impl Guest {
             deadline,
             interrupted: Arc::clone(&options.interrupted),
             log_dir: options.log_dir.clone(),
+            input: None,
         };
         guest.connect(&listener)?;
         let ready = guest.wait_message(Some(BOOT_PATIENCE), &mut |_, _| {})?;
@@ -183,6 +186,10 @@ impl Guest {
     ) -> Result<Exit, LabError> {
         let Exec { argv, env, cwd, terminal } = exec.clone();
         self.say(&ToGuest::Exec { argv, env, cwd, terminal })?;
+        // Only now: what comes before its command is nobody's input.
+        if let Some(reader) = self.input.take() {
+            carry_input(reader, Arc::clone(&self.to));
+        }
         match self.wait_message(None, output)? {
             ToHost::Exited { code } => Ok(Exit { code, not_started: None }),
             ToHost::NotStarted { code, problem } => Ok(Exit { code, not_started: Some(problem) }),
@@ -190,19 +197,9 @@ impl Guest {
         }
     }
 
-    /// Feeds the running command's standard input from `reader`, in a thread of its own.
-    pub fn feed(&self, mut reader: impl Read + Send + 'static) {
-        let to = Arc::clone(&self.to);
-        thread::spawn(move || {
-            let mut buffer = vec![0; 16 << 10];
-            loop {
-                let length = reader.read(&mut buffer).unwrap_or(0);
-                let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
-                if write_frame(&mut *to, Kind::Stdin, &buffer[..length]).is_err() || length == 0 {
-                    return;
-                }
-            }
-        });
+    /// Feeds the next command's standard input from `reader`, in a thread of its own.
+    pub fn feed(&mut self, reader: impl Read + Send + 'static) {
+        self.input = Some(Box::new(reader));
     }
 
     /// Tells the running command's terminal its new size; usable from another thread.
@@ -337,6 +334,19 @@ impl Guest {
         self.charged_since = Instant::now();
         Ok(())
     }
+}
+
+fn carry_input(mut reader: Box<dyn Read + Send>, to: Arc<Mutex<UnixStream>>) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let length = reader.read(&mut buffer).unwrap_or(0);
+            let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+            if write_frame(&mut *to, Kind::Stdin, &buffer[..length]).is_err() || length == 0 {
+                return;
+            }
+        }
+    });
 }
 
 impl Drop for Guest {
