@@ -44,9 +44,10 @@ pub fn machine(name: &str, topology: &Topology) -> Result<Machine, LabError> {
     };
     let nodes = topology.nodes.iter().zip(memory).map(node).collect();
 
-    // The cheap way to the fields that a topology does not have: those of 2x4.
     let mut file: Table = toml::from_str(include_str!("../../../machines/2x4.toml"))
         .map_err(|e| LabError::Machine { path: "2x4".into(), problem: e.to_string() })?;
+    // What else 2x4 says, it says of its own nodes.
+    file.retain(|name, _| ["cpu", "cache", "provenance"].contains(&name));
     file.insert("title".into(), format!("made from {name}").into());
     file.insert("node".into(), Value::Array(nodes));
     let matrix = |rows: Vec<Vec<u64>>| {
@@ -57,6 +58,7 @@ pub fn machine(name: &str, topology: &Topology) -> Result<Machine, LabError> {
     let distances = distances.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
     file.insert("distance".into(), Value::Table(distances));
     if let Some(Value::Table(provenance)) = file.get_mut("provenance") {
+        provenance.retain(|figure, _| figure.starts_with("cpu") || figure.starts_with("cache"));
         provenance.insert("node.memory_mib".into(), memory_from.into());
         provenance.insert("distance.slit".into(), distances_from(topology).into());
         let latency_from = "guessed: 100 ns × SLIT ÷ 10";

@@ -16,6 +16,7 @@ mod machines;
 mod measured;
 mod processes;
 mod terminal;
+mod tools;
 
 use std::process::Command;
 
