@@ -160,7 +160,7 @@ mod tests {
     fn arguments_survive_being_words() {
         let given: &[&[&str]] = &[
             &["numa02"],
-            &["numa01_THREAD_ALLOC", "--quick", "--thp", "off"],
+            &["numa01_THREAD_ALLOC", "--thp", "off", "--quick"],
             &["jbb-like", "--processes", "4", "--threads", "8", "--seconds", "2.5"],
             &["stream", "--size", "6291456", "--loops", "3", "--start", "placed"],
         ];

@@ -4,12 +4,11 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use numaherd_lab::Machine as LabMachine;
 use numaherd_mempolicy::intent::{Intent, Universes};
 use numaherd_mempolicy::numactl::Options;
 use numaherd_mempolicy::placing::{Machine, Page, Weights};
 use numaherd_mempolicy::{Errno, Flags, Mode, Policy, Request, Room, kernel_text};
-use numaherd_model::{Bytes, CpuId, CpuSet, Node, NodeId, NodeSet, Topology};
+use numaherd_model::{NodeId, NodeSet, Topology};
 use serde::Serialize;
 
 use crate::args::{Format, PolicyArgs};
@@ -103,11 +102,10 @@ impl Site {
     }
 
     fn of_machine(name: &str) -> Result<Site> {
-        let machine = LabMachine::find(name)?;
-        let topology = topology_of(&machine);
+        let topology = super::machine::topology(name)?;
         let nodes: NodeSet = topology.nodes.iter().map(|node| node.id).collect();
         let universes = Universes::whole(nodes.clone(), topology.cpus());
-        Ok(Site::new(machine.name, topology, universes, nodes, Weights::new()))
+        Ok(Site::new(name.into(), topology, universes, nodes, Weights::new()))
     }
 
     fn new(
@@ -174,18 +172,6 @@ impl Site {
         order.drain(..order.len().min(1));
         order
     }
-}
-
-/// A machine file as nodes; CPUs are numbered through.
-fn topology_of(machine: &LabMachine) -> Topology {
-    let mut first = 0;
-    let nodes = machine.node.iter().map(|node| {
-        let cpus: CpuSet = (first..first + node.cpus).map(CpuId).collect();
-        first += node.cpus;
-        let memory = Bytes(node.memory_mib << 20);
-        Node { id: NodeId(node.id), cpus, memory, free: memory }
-    });
-    Topology { nodes: nodes.collect(), distances: machine.distance.slit.clone() }
 }
 
 /// What a text asks for; None if it asks for no policy.

@@ -9,6 +9,7 @@
 mod transcript;
 
 mod bench;
+mod machines;
 mod policies;
 mod restore;
 

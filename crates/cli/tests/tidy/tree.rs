@@ -35,7 +35,11 @@ fn collect(dir: &Path, below: &str, found: &mut Vec<File>, wanted: &impl Fn(&str
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
         let kind = entry.file_type().unwrap();
-        if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+        // in a linked worktree .git is a file
+        if SKIPPED.contains(&name.as_str()) {
+            continue;
+        }
+        if kind.is_dir() {
             collect(&entry.path(), &path, found, wanted);
         } else if kind.is_file()
             && wanted(&path)

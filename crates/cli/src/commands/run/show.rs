@@ -76,9 +76,7 @@ fn text(state: &State, topology: &Topology) -> String {
         "membind",
         if mode == Some(Mode::Bind) { &state.nodes } else { &state.allowed },
     );
-    let none = NodeSet::new();
-    let prefers = matches!(mode, Some(Mode::Preferred | Mode::PreferredMany | Mode::Bind));
-    list(&mut text, "preferred", if prefers { &state.nodes } else { &none });
+    list(&mut text, "preferred", &state.nodes);
     text
 }
 
@@ -125,7 +123,7 @@ mod tests {
             shown(3, "0-1", Some(1), "2"),
             "policy: interleave\npreferred node: 1 (interleave next)\ninterleavemask: 0 1 \n\
              interleavenode: 1\nphyscpubind: 2 \ncpubind: 1 \nnodebind: 1 \nmembind: 0 1 \n\
-             preferred: \n"
+             preferred: 0 1 \n"
         );
         assert_eq!(
             shown(2, "1", None, "0"),
