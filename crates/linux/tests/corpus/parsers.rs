@@ -35,8 +35,10 @@ pub fn all(text: &str) {
     if let Ok(intent) = Intent::read(&mut options, &universes, |_| None) {
         let printed = intent.words();
         let again = Intent::read(&mut Options::with_ours(&printed), &universes, |_| None);
-        // what was inverted may name nodes that cannot be named plainly
-        if let Ok(again) = again {
+        // what was inverted may name nodes that cannot be named plainly, as ends or inside a range
+        if let Ok(again) = again
+            && !text.contains('!')
+        {
             assert_eq!(again.words(), printed);
         }
     }
