@@ -188,6 +188,9 @@ pub enum OnOff {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "And `bench pft`, the page fault test, with options of its own: bench pft --help."
+)]
 pub struct Bench {
     #[command(flatten)]
     pub workload: WorkloadArgs,

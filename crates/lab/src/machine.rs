@@ -15,6 +15,7 @@ use crate::{LabError, derived, firmware, hwloc, synthetic};
 /// Machines that come with numaherd.
 const BUILT_IN: &[(&str, &str)] = &[
     ("2x4", include_str!("../../../machines/2x4.toml")),
+    ("4x2", include_str!("../../../machines/4x2.toml")),
     ("cpu-only", include_str!("../../../machines/cpu-only.toml")),
     ("cxl", include_str!("../../../machines/cxl.toml")),
     ("nps4", include_str!("../../../machines/nps4.toml")),

@@ -28,7 +28,7 @@ pub struct Capacity {
 /// The nodes to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Not empty unless no node has anything.
+    /// Not empty unless no node has free memory.
     pub nodes: NodeSet,
     /// Whether they have all that is wanted.
     pub enough: bool,
@@ -60,7 +60,10 @@ pub fn choose(topology: &Topology, all: &[Capacity], cpus: u32, memory: Bytes) -
     match best {
         Some((_, set)) => Chosen { nodes: ids(&set).into_iter().collect(), enough: true },
         None => {
-            let some = all.iter().filter(|one| one.idle_cpus_permille > 0 && one.free.0 > 0);
+            // a machine that is busy everywhere still has memory
+            let both = |one: &&Capacity| one.idle_cpus_permille > 0 && one.free.0 > 0;
+            let any = all.iter().any(|one| both(&one));
+            let some = all.iter().filter(|one| if any { both(one) } else { one.free.0 > 0 });
             Chosen { nodes: some.map(|one| one.node).collect(), enough: false }
         }
     }

@@ -150,7 +150,7 @@ pub struct Manual {
 
 /// How many page faults a second: one region, shared out to workers that touch every page.
 #[derive(Parser)]
-#[command(name = "numaherd bench pft", version)]
+#[command(name = "numaherd bench pft", bin_name = "numaherd bench pft", version)]
 pub struct PftArgs {
     /// Size of the region: bytes, or with k, m, g or p(ages)
     #[arg(short = 'm', long, value_name = "SIZE", default_value = "64m")]

@@ -61,7 +61,7 @@ pub fn run(args: &Memtoy) -> Result<ExitCode> {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
-                eprintln!("numaherd: memtoy line {number}: {error:#}");
+                eprintln!("numaherd: memtoy line {number}: {}", crate::one_line(&error));
                 failures += 1;
                 if args.strict {
                     break;
@@ -218,7 +218,7 @@ pub fn bytes(text: &str) -> Result<usize> {
 
 /// A policy in the kernel's words, with `balancing` among its flags too.
 fn policy(text: &str) -> Result<Request> {
-    Ok(kernel_text::parse_map(text)?)
+    Ok(kernel_text::parse_map(text.strip_prefix("mpol=").unwrap_or(text))?)
 }
 
 fn own_policy() -> Result<String> {

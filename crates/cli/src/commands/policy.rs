@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use numaherd_mempolicy::intent::{Intent, Universes};
+use numaherd_mempolicy::intent::{Intent, Lists, Universes};
+use numaherd_mempolicy::numactl::Key;
 use numaherd_mempolicy::numactl::Options;
 use numaherd_mempolicy::placing::{Machine, Page, Weights};
 use numaherd_mempolicy::{Errno, Flags, Mode, Policy, Request, Room, kernel_text};
@@ -66,13 +67,23 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
         Some(name) => Site::of_machine(name)?,
         None => Site::here()?,
     };
-    let site = match &args.cpuset {
-        Some(list) => site.within(list.parse().context("--cpuset")?)?,
+    let mut site = match &args.cpuset {
+        Some(list) => {
+            let cpuset = site.nodes(list).context("--cpuset")?;
+            site.within(cpuset)?
+        }
         None => site,
     };
-    let request = read(&args.text, &site)?;
+    let request = read(&args.text, &mut site)?;
     let from = site.touching(args.on.map(NodeId))?;
-    let then = args.then.as_deref().map(str::parse).transpose().context("--then")?;
+    let then = args.then.as_deref().map(|list| site.nodes(list)).transpose().context("--then")?;
+    let lost = then.as_ref().filter(|then| then.intersection(&site.room.memory).is_empty());
+    if let Some(lost) = lost {
+        bail!(
+            "--then {lost}: none of these nodes has memory (those that have: {})",
+            site.room.memory
+        );
+    }
     let explanation = explain(&args.text, request.as_ref(), &site, from, then.as_ref());
     match args.output {
         Format::Json => println!("{}", serde_json::to_string_pretty(&explanation)?),
@@ -84,8 +95,13 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
 }
 
 /// Explains on this machine what `run`'s options ask for; None leaves the policy as it is.
-pub fn explain_here(topology: &Topology, request: Option<&Request>) -> Result<ExitCode> {
-    let site = Site::here()?;
+pub fn explain_here(
+    topology: &Topology,
+    request: Option<&Request>,
+    weights: Weights,
+) -> Result<ExitCode> {
+    let mut site = Site::here()?;
+    site.machine.weights.extend(weights);
     let from = site.touching(topology.cpu_nodes().next().map(|node| node.id))?;
     let words = Intent { policy: request.cloned(), ..Intent::default() }.words().join(" ");
     let explanation = explain(&words, request, &site, from, None);
@@ -119,6 +135,13 @@ impl Site {
         machine.weights = weights;
         let memory: NodeSet = topology.memory_nodes().map(|node| node.id).collect();
         Site { name, machine, room: Room { allowed, memory }, topology, universes }
+    }
+
+    /// A list of any of the machine's nodes.
+    fn nodes(&self, list: &str) -> Result<NodeSet> {
+        let mut all = Lists::new(&self.universes, |_: &str| None);
+        all.widen()?;
+        Ok(all.nodes(list)?)
     }
 
     /// The same machine, within a cpuset.
@@ -174,8 +197,8 @@ impl Site {
     }
 }
 
-/// What a text asks for; None if it asks for no policy.
-fn read(text: &str, site: &Site) -> Result<Option<Request>> {
+/// What a text asks for; None if it asks for no policy. Weights become the site's.
+fn read(text: &str, site: &mut Site) -> Result<Option<Request>> {
     let text = text.trim();
     if text.starts_with('-') {
         let words: Vec<String> = text.split_whitespace().map(str::to_string).collect();
@@ -190,6 +213,10 @@ fn read(text: &str, site: &Site) -> Result<Option<Request>> {
         };
         if let [command, ..] = options.rest() {
             bail!("'{command}' is no option; a policy is explained without a command");
+        }
+        for given in Options::with_ours(&words).flatten().filter(|given| given.key == Key::Weights)
+        {
+            site.machine.weights.extend(numaherd_linux::weights::parse(given.text())?);
         }
         return Ok(intent.policy);
     }
@@ -355,7 +382,7 @@ mod tests {
         if let Some(cpuset) = cpuset {
             site = site.within(cpuset.parse().unwrap()).unwrap();
         }
-        let request = read(text, &site).unwrap();
+        let request = read(text, &mut site).unwrap();
         let then = then.map(|list| list.parse().unwrap());
         let from = site.touching(None).unwrap();
         let explanation = explain(text, request.as_ref(), &site, from, then.as_ref());
@@ -382,6 +409,10 @@ mod tests {
         assert_eq!(explanation.first_pages[..3], [NodeId(0), NodeId(1), NodeId(0)]);
         assert!(table.contains("node 1   .#.#.#"), "{table}");
         assert!(table.contains("full, in this order: 1"), "{table}");
+        let (weighted, _) = explained("-w 0-1 --weights 0=3,1=1", None, None);
+        // three on node 0, one on node 1, and again
+        let shown: Vec<u32> = weighted.first_pages[..8].iter().map(|node| node.0).collect();
+        assert_eq!(shown, [0, 0, 0, 1, 0, 0, 0, 1]);
     }
 
     #[test]
@@ -390,9 +421,9 @@ mod tests {
         assert!(explanation.refusal.unwrap().ends_with("(EINVAL)"));
         let (explanation, _) = explained("-m 0", Some("0"), Some("1"));
         assert_eq!(explanation.then.unwrap().kernel, "bind:1");
-        let site = Site::of_machine("2x4").unwrap();
+        let mut site = Site::of_machine("2x4").unwrap();
         for text in ["-m 9", "-m 0 ls", "mpol=bind", "what"] {
-            assert!(read(text, &site).is_err(), "{text}");
+            assert!(read(text, &mut site).is_err(), "{text}");
         }
     }
 }

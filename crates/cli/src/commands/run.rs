@@ -18,6 +18,7 @@ use numaherd_linux::weights;
 use numaherd_mempolicy::intent::{IntentError, Lists, Universes, mode_of, requested};
 use numaherd_mempolicy::lists::Resolved;
 use numaherd_mempolicy::numactl::{Given, Key, Options};
+use numaherd_mempolicy::placing::Weights;
 use numaherd_mempolicy::{Flags, Mode, Request};
 use numaherd_model::{CpuSet, NodeId, NodeSet, Topology};
 
@@ -123,6 +124,8 @@ struct Session<'a> {
     balancing: Flags,
     policy: Option<Request>,
     home: Option<NodeId>,
+    /// The machine's, so they are set last of all.
+    weights: Weights,
     bound_cpus: bool,
     strict: bool,
     /// Where the object is to be found, and its first option.
@@ -143,6 +146,7 @@ impl<'a> Session<'a> {
             balancing: Flags::NONE,
             policy: None,
             home: None,
+            weights: Weights::new(),
             bound_cpus: false,
             strict: false,
             place: Place::default(),
@@ -168,7 +172,10 @@ impl<'a> Session<'a> {
             }
             Key::Explain => self.explain = true,
             Key::Strict => self.strict = true,
-            Key::Weights => set_weights(given.text())?,
+            Key::Weights => {
+                let weights = weights::parse(given.text());
+                self.weights = weights.map_err(|error| Stop::Usage(error.to_string()))?;
+            }
             Key::HomeNode => self.home = Some(self.one_node(given.text())?),
             Key::Cpunodebind => self.bind_cpus_of(given.text())?,
             Key::Physcpubind => self.bind_cpus(given.text())?,
@@ -208,9 +215,17 @@ impl<'a> Session<'a> {
     }
 
     fn set_policy(&mut self, mode: Mode, given: &Given) -> Step<()> {
+        let conflict = || Stop::Usage("Conflicting policies".into());
+        // numactl looks at lists first, but not at those of --membind
+        if mode == Mode::Bind && self.policy.is_some() {
+            return Err(conflict());
+        }
+        if mode == Mode::PreferredMany && !self.ours && libnuma_misses_preferred_many() {
+            return Err(Stop::Failed("preferred-many requested without kernel support".into()));
+        }
         let nodes = if mode == Mode::Local { NodeSet::new() } else { self.nodes(given.text())? };
         if self.policy.is_some() {
-            return Err(Stop::Usage("Conflicting policies".into()));
+            return Err(conflict());
         }
         if mode == Mode::Preferred && nodes.len() != 1 {
             let several = "--preferred takes one node; for several there is --preferred-many";
@@ -337,7 +352,7 @@ impl<'a> Session<'a> {
     /// The options are over.
     fn end(mut self, command: &[OsString]) -> Stop {
         if self.explain {
-            return super::policy::explain_here(self.topology, self.policy.as_ref())
+            return super::policy::explain_here(self.topology, self.policy.as_ref(), self.weights)
                 .map_or_else(|error| Stop::Failed(format!("{error:#}")), Stop::Done);
         }
         if let Some(object) = self.object.take() {
@@ -345,8 +360,8 @@ impl<'a> Session<'a> {
                 return Stop::Usage(String::new());
             }
             let home = self.home.map_or(Ok(()), |home| object.set_home(home));
-            if let Err(error) = home {
-                return failed(error);
+            if let Err(stop) = home.map_err(failed).and_then(|()| set_weights(&self.weights)) {
+                return stop;
             }
             return Stop::Done(ExitCode::from(u8::from(self.wrong)));
         }
@@ -363,6 +378,9 @@ impl<'a> Session<'a> {
             return Stop::Usage(format!("shm related option {option} for process"));
         }
         let [program, arguments @ ..] = command else { return Stop::Usage(String::new()) };
+        if let Err(stop) = set_weights(&self.weights) {
+            return stop;
+        }
         let error = Command::new(program).args(arguments).exec();
         let name = program.to_string_lossy();
         if !self.ours {
@@ -392,6 +410,12 @@ fn set_own(request: Request) -> Step<()> {
     Err(failed(error))
 }
 
+/// libnuma tries the mode with node 0 alone, and so does not find it in cpusets without that node.
+fn libnuma_misses_preferred_many() -> bool {
+    mempolicy::lacks(mempolicy::Feature::Mode(Mode::PreferredMany))
+        || mempolicy::allowed().is_ok_and(|nodes| !nodes.contains(NodeId(0)))
+}
+
 /// EINVAL.
 fn libc_invalid() -> i32 {
     22
@@ -419,11 +443,13 @@ fn refused_list(error: &IntentError, ours: bool) -> Stop {
     }
 }
 
-fn set_weights(text: &str) -> Step<()> {
-    let wanted = weights::parse(text).map_err(|error| Stop::Usage(error.to_string()))?;
-    let before = weights::write("/".as_ref(), &wanted).map_err(failed)?;
+fn set_weights(wanted: &Weights) -> Step<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let before = weights::write("/".as_ref(), wanted).map_err(failed)?;
     for (node, weight) in wanted {
-        let was = before.get(&node).map_or("unknown".into(), ToString::to_string);
+        let was = before.get(node).map_or("unknown".into(), ToString::to_string);
         eprintln!(
             "numaherd: weight of node {node} is {weight} now, was {was} (the whole machine's)"
         );

@@ -101,7 +101,7 @@ pub fn run(words: &[String]) -> ExitCode {
     match print(&wanted, words.is_empty()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("numastat: {error:#}");
+            eprintln!("numastat: {}", crate::one_line(&error));
             ExitCode::from(1)
         }
     }
@@ -354,13 +354,13 @@ fn show_processes(
     };
     let read = |pid: &u32| {
         process(*pid, nodes)
-            .map_err(|error| eprintln!("numastat: {error:#}"))
-            .unwrap_or_else(|()| std::array::from_fn(|_| vec![0.0; nodes.len()]))
+            .map_err(|error| eprintln!("numastat: {}", crate::one_line(&error)))
+            .ok()
     };
     if wanted.verbose || processes.len() == 1 {
         for pid in processes {
             println!("\nPer-node process memory usage (in MBs) for PID {pid} ({})", name_of(*pid));
-            let kinds = read(pid);
+            let Some(kinds) = read(pid) else { continue };
             let mut grid = Grid::new(headers(nodes), decimals, true);
             for (name, values) in ["Huge", "Heap", "Stack", "Private"].iter().zip(&kinds) {
                 grid.row(name, row(values));
@@ -376,7 +376,8 @@ fn show_processes(
     grid.corner("PID");
     let mut totals = Vec::new();
     for pid in processes {
-        let total = sum(&read(pid));
+        let Some(kinds) = read(pid) else { continue };
+        let total = sum(&kinds);
         grid.row(&format!("{pid} ({})", name_of(*pid)), row(&total));
         totals.push(total);
     }

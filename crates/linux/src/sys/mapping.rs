@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use numaherd_model::Bytes;
 
@@ -92,14 +93,16 @@ impl Mapping {
         let step = pages::size().0 as usize;
         for at in part.step_by(step) {
             // SAFETY: within the mapping; bytes have no alignment; atomic, since others may map it.
-            let byte =
-                unsafe { std::sync::atomic::AtomicU8::from_ptr((self.start + at) as *mut u8) };
+            let byte = unsafe { AtomicU8::from_ptr((self.start + at) as *mut u8) };
             match how {
                 Touch::Read => {
-                    byte.load(std::sync::atomic::Ordering::Relaxed);
+                    byte.load(Relaxed);
                 }
+                // an addition of nothing would be compiled to a mere load
                 Touch::Write => {
-                    byte.fetch_or(0, std::sync::atomic::Ordering::Relaxed);
+                    let value = byte.load(Relaxed);
+                    // whoever changes it in between has written to the page
+                    let _ = byte.compare_exchange(value, value, Relaxed, Relaxed);
                 }
             }
         }
