@@ -33,6 +33,7 @@ unit: build
 lab-test: build
 	mkdir -p target/test-log
 	$(CARGO) build --release --locked --package numaherd-bpf --example watch_faults
+	$(CARGO) build --release --locked --package numaherd-linux --example conform
 	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1
 
 # The comparisons behind the README's figures; about an hour.

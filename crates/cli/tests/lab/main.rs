@@ -14,6 +14,7 @@ mod kernels;
 mod killed;
 mod machines;
 mod measured;
+mod policies;
 mod processes;
 mod terminal;
 mod tools;
