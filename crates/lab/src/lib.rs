@@ -4,6 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`machine`] | machine files: nodes, CPUs, latencies, with their provenance |
+//! | [`memory`] | the part of them that says how memory behaves; routes |
 //! | [`kernel`] | kernel images in the cache folder |
 //! | [`capacity`] | what this host can carry, and the dilation of time that follows |
 //! | [`counters`] | what the latency plugin counted |
@@ -16,11 +17,13 @@
 
 pub mod agent;
 pub mod capacity;
+mod charge;
 pub mod counters;
 pub mod guest;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
+pub mod memory;
 mod qemu;
 pub mod tools;
 pub mod wire;

@@ -2,18 +2,8 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use crate::initramfs::{ROOT_TAG, share_tag};
 use crate::machine::Machine;
-
-/// QEMU's PC has memory up to here below its PCI hole when there is more than this in all.
-const BELOW_4G_BYTES: u64 = 3 << 30;
-
-/// Guest nanoseconds a CPU may run ahead of the clock before it sleeps. Measured: interrupts
-/// (the TLB shootdown of a page migration) wait for sleeping CPUs, so shorter is truer, and
-/// every sleep costs the host.
-const QUANTUM_NS: u64 = 50_000;
 
 /// Files QEMU is given.
 pub struct Files<'a> {
@@ -96,62 +86,21 @@ fn smp(machine: &Machine) -> String {
     let cpus: Vec<u32> = machine.node.iter().map(|n| n.cpus).filter(|&c| c > 0).collect();
     match cpus.as_slice() {
         [first, rest @ ..] if rest.iter().all(|c| c == first) => {
-            format!("{},sockets={},cores={first},threads=1", machine.cpus(), cpus.len())
+            let threads = machine.cpu.threads_per_core;
+            let cores = first / threads;
+            format!("{},sockets={},cores={cores},threads={threads}", machine.cpus(), cpus.len())
         }
-        _ => format!("{0},sockets={0},cores=1,threads=1", machine.cpus()),
+        _ => {
+            let threads = machine.cpu.threads_per_core;
+            let sockets = machine.cpus() / threads;
+            format!("{},sockets={sockets},cores=1,threads={threads}", machine.cpus())
+        }
     }
 }
 
 /// QEMU's option parser ends a value at a comma; a doubled one is a plain comma.
 fn escape(value: &str) -> String {
     value.replace(',', ",,")
-}
-
-/// The latency plugin's configuration, written as JSON.
-#[derive(Debug, Serialize)]
-pub struct PluginConfig {
-    stats: String,
-    clock_hz_ratio: f64,
-    quantum_ns: u64,
-    instruction_ps: u64,
-    line_bytes: u32,
-    cache_bytes: u64,
-    cache_ways: u32,
-    cpu_node: Vec<usize>,
-    node_bytes: Vec<u64>,
-    below_4g_bytes: u64,
-    latency_ns: Vec<Vec<u64>>,
-}
-
-impl PluginConfig {
-    /// What the plugin charges on this machine at this dilation.
-    pub fn new(machine: &Machine, dilation: f64, stats: &Path) -> PluginConfig {
-        PluginConfig {
-            stats: stats.to_string_lossy().into_owned(),
-            clock_hz_ratio: 1.0 / dilation,
-            quantum_ns: QUANTUM_NS,
-            instruction_ps: 1_000_000_000_000 / machine.cpu.instructions_per_second,
-            line_bytes: machine.cache.line_bytes,
-            cache_bytes: machine.cache.bytes,
-            cache_ways: machine.cache.ways,
-            cpu_node: machine.node_index_of_cpus(),
-            node_bytes: machine.node.iter().map(|n| n.memory_mib << 20).collect(),
-            below_4g_bytes: BELOW_4G_BYTES,
-            latency_ns: machine.distance.latency_ns.clone(),
-        }
-    }
-
-    /// Charges so little that it never sleeps: for measuring what the host can carry. The
-    /// counters are brought up to date every 16 quanta, here 160,000 instructions.
-    pub fn free(machine: &Machine, stats: &Path) -> PluginConfig {
-        let mut config = PluginConfig::new(machine, 1.0, stats);
-        config.instruction_ps = 10;
-        config.quantum_ns = 100;
-        config.cpu_node.truncate(1);
-        config.node_bytes.truncate(1);
-        config.latency_ns = vec![vec![0]];
-        config
-    }
 }
 
 #[cfg(test)]
@@ -175,13 +124,5 @@ mod tests {
         assert!(line.contains("node,nodeid=1,cpus=4-7,memdev=m1"), "{line}");
         assert_eq!(line.matches("-numa dist,").count(), 4);
         assert!(line.contains("path=/a,,b,mount_tag=share0"), "{line}");
-    }
-
-    #[test]
-    fn a_hundred_million_instructions_a_second_are_ten_nanoseconds_each() {
-        let machine = Machine::find("2x4").unwrap();
-        let config = PluginConfig::new(&machine, 4.0, Path::new("/s"));
-        assert_eq!(config.instruction_ps, 10_000);
-        assert!((config.clock_hz_ratio - 0.25).abs() < 1e-12);
     }
 }
