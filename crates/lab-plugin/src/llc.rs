@@ -54,15 +54,22 @@ impl SharedCache {
         None
     }
 
-    /// Brings a copy in, or gives the one that is here this tag. What had to go for it, or
+    /// Gives the copy that is here this tag, or brings one in. What had to go for it, or
     /// [`Tag::EMPTY`].
     pub fn put(&self, line: u64, tag: Tag) -> Tag {
-        let (set, hand) = self.set(line);
-        let here = set.iter().find(|way| Tag(way.load(Relaxed)).is_of(line));
-        if let Some(way) = here {
-            way.store(tag.0, Relaxed);
-            return Tag::EMPTY;
+        let (set, _) = self.set(line);
+        match set.iter().find(|way| Tag(way.load(Relaxed)).is_of(line)) {
+            Some(way) => {
+                way.store(tag.0, Relaxed);
+                Tag::EMPTY
+            }
+            None => self.insert(line, tag),
         }
+    }
+
+    /// Brings a copy in of a line that is not here. What had to go for it, or [`Tag::EMPTY`].
+    pub fn insert(&self, line: u64, tag: Tag) -> Tag {
+        let (set, hand) = self.set(line);
         let mut at = usize::from(hand.load(Relaxed));
         // Twice around at most: the first round takes the marks away.
         for _ in 0..2 * self.ways {

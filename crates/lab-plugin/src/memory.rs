@@ -67,6 +67,14 @@ pub enum Source {
     Upgrade,
 }
 
+/// How a miss is served.
+struct Found {
+    source: Source,
+    latency_ps: u64,
+    /// The last-level cache has, or may have, a copy of some version.
+    is_kept: bool,
+}
+
 /// What an access came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -264,7 +272,7 @@ impl Port {
         let tag = Tag::new(line, node, after.version());
         self.cache.retag(line, if is_store { tag.dirty() } else { tag });
 
-        let (source, latency_ps) = self.find(memory, access, state);
+        let Found { source, latency_ps, is_kept } = self.find(memory, access, state);
         let foreseen = self.streams.foresaw(access.virtual_line);
         let overlap = if foreseen { self.overlap[usize::from(is_store)] } else { 1 };
         if let Some(fabric) = &memory.fabric {
@@ -280,29 +288,31 @@ impl Port {
         if source == Source::Transfer && !is_store {
             self.clean(memory, state, node, at_ps);
         }
-        if source != Source::LastLevel {
-            at_ps = self.keep(memory, line, tag, at_ps);
+        if let Some(llc) = memory.llcs.get(self.domain).filter(|_| source != Source::LastLevel) {
+            let out = if is_kept { llc.put(line, tag) } else { llc.insert(line, tag) };
+            at_ps = self.drop_line(memory, out, at_ps);
         }
         let queued_ps = at_ps - now_ps;
         (Served { source, cost_ps: queued_ps + latency_ps / overlap, queued_ps }, after)
     }
 
     /// Who serves a miss, and how far away that is.
-    fn find(&self, memory: &Memory, access: Access, state: State) -> (Source, u64) {
+    fn find(&self, memory: &Memory, access: Access, state: State) -> Found {
+        let found = |source, latency_ps, is_kept| Found { source, latency_ps, is_kept };
         let to_memory_ps = memory.latency_ps[self.node][access.node];
         let elsewhere = state.owner().filter(|&owner| owner != self.cpu);
         if let Some(owner) = elsewhere.filter(|_| memory.directory.is_some() && state.is_dirty()) {
             let shares_llc = !memory.llcs.is_empty() && memory.cpu_domain[owner] == self.domain;
             let far_ps = memory.transfer_ps[self.node][memory.cpu_node[owner]];
-            return (Source::Transfer, if shares_llc { memory.llc_ps } else { far_ps });
+            return found(Source::Transfer, if shares_llc { memory.llc_ps } else { far_ps }, true);
         }
         let copy = memory.llcs.get(self.domain).and_then(|llc| llc.find(access.line));
         if copy.is_some_and(|copy| copy.version() == state.version()) {
             let asks = access.is_store && state.written_by(self.cpu).version() != state.version();
             let upgrade_ps = if asks { to_memory_ps } else { 0 };
-            return (Source::LastLevel, memory.llc_ps.max(upgrade_ps));
+            return found(Source::LastLevel, memory.llc_ps.max(upgrade_ps), true);
         }
-        (Source::Memory, to_memory_ps)
+        found(Source::Memory, to_memory_ps, copy.is_some())
     }
 
     /// A line that was read out of the cache of the CPU that wrote it goes to memory, too. The
@@ -313,14 +323,6 @@ impl Port {
             let _ = self.credit.pass(fabric, way, at_ps);
         }
         self.write_backs += 1;
-    }
-
-    /// Brings the line into the last-level cache as well.
-    fn keep(&mut self, memory: &Memory, line: u64, tag: Tag, at_ps: u64) -> u64 {
-        match memory.llcs.get(self.domain) {
-            Some(llc) => self.drop_line(memory, llc.put(line, tag), at_ps),
-            None => at_ps,
-        }
     }
 
     /// A line leaves the CPU's own cache.

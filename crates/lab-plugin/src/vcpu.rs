@@ -81,8 +81,9 @@ struct Core {
     /// What an access to a device costs: a local miss.
     device_ps: u64,
     own_node: usize,
-    /// Time of an instruction now, in percent of that of a thread that has its core alone.
-    slowness_percent: u64,
+    /// Time of an instruction now ÷ that of a thread that has its core alone, with 16 fractional
+    /// bits.
+    slowness_q16: u64,
     translations: Translations,
     port: Port,
     touches: Option<Box<Touches>>,
@@ -131,7 +132,7 @@ impl Vcpu {
             line_shift: config.line_bytes.ilog2(),
             device_ps: config.latency_ns[own_node][own_node] * 1000,
             own_node,
-            slowness_percent: 100,
+            slowness_q16: 1 << 16,
             translations: Translations::default(),
             port: Port::new(config, index),
             touches: None,
@@ -181,7 +182,7 @@ impl Vcpu {
             return;
         }
         self.instructions.add(instructions);
-        self.virtual_ps.add(cost_ps * core.slowness_percent / 100);
+        self.virtual_ps.add((cost_ps * core.slowness_q16) >> 16);
         if self.virtual_ps.get() >= core.check_ps {
             self.keep_pace(core, machine, index);
         }
@@ -226,7 +227,7 @@ impl Vcpu {
             }
         };
         self.slept_ps.add(now_ps - before_ps);
-        core.slowness_percent = machine.slowness_percent(index);
+        core.slowness_q16 = (machine.slowness_percent(index) << 16) / 100;
         machine.publish(index, self, now_ps);
     }
 

@@ -113,6 +113,15 @@ pub struct Distance {
 /// servers.
 const LOCAL_NS: u64 = 100;
 
+/// The narrowest part of the way between CPUs and memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Narrowest {
+    /// For reading.
+    pub read: Vec<Vec<f64>>,
+    /// For writing.
+    pub write: Vec<Vec<f64>>,
+}
+
 impl Machine {
     /// Finds a machine by name, or by the path of its file.
     ///
@@ -254,6 +263,35 @@ impl Machine {
         let ids: Vec<u32> = self.node.iter().map(|node| node.id).collect();
         let Distance { slit, latency_ns } = &self.distance;
         links.routes(&Neighbourhood { ids: &ids, slit, latency_ns })
+    }
+
+    /// What CPUs get that ask for more, in millions of bytes a second by index of the CPUs' node
+    /// and of the memory's; `None` where the file limits nothing. Writing fetches every line and
+    /// sends it back.
+    #[must_use]
+    pub fn narrowest_mb_s(&self) -> Option<Narrowest> {
+        if self.memory.is_none() && self.links.is_none() {
+            return None;
+        }
+        let nodes = self.node.len();
+        let routes = self.routes().ok()?;
+        let memory = self.memory.as_ref().and_then(|memory| memory.rates(nodes).ok());
+        let links = self.links.as_ref().and_then(|links| links.rates(&routes).ok());
+        let mb_s = |bytes_s: u64| bytes_s as f64 / 1e6;
+        let way = |from: usize, to: usize| {
+            let over = routes.via[from][to].iter().filter_map(|&link| links.as_ref()?.get(link));
+            over.map(|&rate| mb_s(rate)).fold(f64::INFINITY, f64::min)
+        };
+        let at = |node: usize| memory.as_ref().map_or(f64::INFINITY, |rates| mb_s(rates[node]));
+        let table = |cell: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
+            (0..nodes).map(|cpu| (0..nodes).map(|memory| cell(cpu, memory)).collect()).collect()
+        };
+        Some(Narrowest {
+            read: table(&|cpu, memory| at(memory).min(way(memory, cpu))),
+            write: table(&|cpu, memory| {
+                (at(memory) / 2.0).min(way(memory, cpu)).min(way(cpu, memory))
+            }),
+        })
     }
 
     /// CPUs in all.

@@ -24,6 +24,17 @@ pub struct ChartError {
     problem: String,
 }
 
+impl ChartError {
+    pub(crate) fn new(error: &dyn std::error::Error) -> ChartError {
+        ChartError { problem: error.to_string() }
+    }
+}
+
+/// Text as it may stand in a page.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
 /// An SVG of the comparison.
 ///
 /// # Errors
@@ -107,7 +118,6 @@ fn colour(placement: &str) -> RGBColor {
 /// # Errors
 /// The drawing library's.
 pub fn page(comparison: &Comparison) -> Result<String, ChartError> {
-    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
     let json = serde_json::to_string_pretty(comparison)
         .map_err(|e| ChartError { problem: e.to_string() })?;
     let picture = svg(comparison)?;

@@ -11,6 +11,15 @@ pub fn grid<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    wide_grid(&head.map(String::from), rows)
+}
+
+/// The same for a number of columns that only the data knows.
+#[must_use]
+pub fn wide_grid<R: IntoIterator<Item = String>>(
+    head: &[String],
+    rows: impl IntoIterator<Item = R>,
+) -> String {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
     table.set_header(head);

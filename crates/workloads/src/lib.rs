@@ -5,6 +5,9 @@
 //! |---|---|
 //! | [`numa01`] | two processes, each one's memory shared by all its threads |
 //! | [`numa02`] | one process, a slice of memory for each thread |
+//! | [`measure`] | a machine's latencies and bandwidths, node by node |
+//! | `chase` | latency: dependent loads |
+//! | `flow` | bandwidth: a team that reads or writes |
 //! | [`layout`] | what the workloads need to know of the machine |
 //! | [`marker`] | instructions that mean nothing but to the emulated machine |
 //!
@@ -12,8 +15,11 @@
 //! Andrea Arcangeli's autonuma-benchmark (numa01, numa02), with size, threads and loops as
 //! parameters; our `inverse` is a true mirror of `bind` in both.
 
+mod chase;
+mod flow;
 pub mod layout;
 pub mod marker;
+pub mod measure;
 pub mod numa01;
 pub mod numa02;
 mod span;

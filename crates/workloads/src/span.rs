@@ -83,6 +83,25 @@ impl Span {
         }
     }
 
+    /// Zeroes the first word of each line of a part that other threads may be zeroing too.
+    ///
+    /// # Safety
+    /// As for [`Span::write_shared`].
+    pub unsafe fn mark_shared(&self, part: Range<usize>) {
+        assert!(part.start <= part.end && part.end <= self.len);
+        for line in part.start / LINE_BYTES..part.end / LINE_BYTES {
+            // SAFETY: the line lies within the mapping, as asserted above, and is aligned.
+            unsafe { ((self.start + line * LINE_BYTES) as *mut u64).write_volatile(0) };
+        }
+    }
+
+    /// All of it, as words.
+    pub fn words(&mut self) -> &mut [u64] {
+        // SAFETY: the mapping is ours, aligned, at least this long and initialised (to zero, by
+        // the kernel); we hold it exclusively as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.start as *mut u64, self.len / 8) }
+    }
+
     /// Reads one word of each line of a part and adds them up.
     pub fn read(&self, part: Range<usize>) -> u64 {
         assert!(part.start <= part.end && part.end <= self.len);

@@ -5,6 +5,7 @@ pub mod bench;
 pub mod cell;
 pub mod compare;
 pub mod lab;
+pub mod measure;
 pub mod restore;
 mod site;
 pub mod topology;

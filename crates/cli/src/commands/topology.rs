@@ -9,6 +9,9 @@ use crate::args::{Format, TopologyArgs};
 
 /// Prints the topology below a root.
 pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
+    if args.measure {
+        return super::measure::run(&args.measured, args.output);
+    }
     let topology = numaherd_linux::topology::read(&args.root)?;
     if args.hardware {
         print!("{}", numaherd_linux::numactl::hardware(&topology));
