@@ -1,57 +1,22 @@
 //! One plan with each planted bug: every one must be caught, and the sound plan must pass.
 
 use super::*;
-use numaherd_model::{
-    Bytes, Costs, CpuId, EvidenceGrade, Node, NodeState, ProcessId, Reason, Region, Task,
-    TaskState, Topology,
-};
+use numaherd_model::scene::{PROCESS, Scene, task_id};
+use numaherd_model::{Bytes, CpuId, Reason};
 
-fn task_id(tid: u32) -> TaskId {
-    TaskId { tid, start: 7 }
-}
+const REGION: RegionId = RegionId { process: PROCESS, start: 1 << 30 };
 
-const REGION: RegionId = RegionId { process: ProcessId { tgid: 1, start: 7 }, start: 1 << 30 };
-
+/// Two nodes of two CPUs and 400 MiB; the busy tasks are all on node 0, node 1 is nearly full.
 fn snapshot(busy_on_node_0: u32) -> Snapshot {
-    let node = |id: u32| Node {
-        id: NodeId(id),
-        cpus: (2 * id..2 * id + 2).map(CpuId).collect(),
-        memory: Bytes(400 << 20),
-        free: Bytes(0),
-    };
-    let state =
-        |id, free| NodeState { id: NodeId(id), free: Pages(free), high_watermark: Pages(1000) };
-    let task = |tid| Task {
-        id: task_id(tid),
-        process: REGION.process,
-        cpus_allowed: "0-3".parse().unwrap(),
-        cpus_owner: "0-3".parse().unwrap(),
-        home: None,
-        last_cpu: CpuId(0),
-        cpu_time: Nanos(0),
-        busy_permille: 1000,
-        age: Nanos(0),
-        state: TaskState::Runnable,
-        faults: Vec::new(),
-    };
-    Snapshot {
-        time: Nanos(1_000_000_000),
-        page_size: Bytes(4096),
-        topology: Topology { nodes: vec![node(0), node(1)], distances: Vec::new() },
-        nodes: vec![state(0, 50_000), state(1, 5000)],
-        tasks: (1..=busy_on_node_0).map(task).collect(),
-        regions: vec![Region {
-            id: REGION,
-            len: Bytes(2 << 20),
-            pages: vec![],
-            users: vec![],
-            age: Nanos(0),
-        }],
-        sharing: Vec::new(),
-        grade: EvidenceGrade::HintingFaults,
-        kernel_tiering: false,
-        costs: Costs::default(),
+    let mut scene = Scene::even(2, 2);
+    (1..=busy_on_node_0).for_each(|tid| scene.task(tid, 0, 1000));
+    scene.region(0, &[], &[]);
+    for (node, free) in [(0, 50_000), (1, 5000)] {
+        scene.edit().topology.nodes[node].memory = Bytes(400 << 20);
+        scene.edit().nodes[node].free = Pages(free);
+        scene.edit().nodes[node].high_watermark = Pages(1000);
     }
+    scene.snapshot()
 }
 
 fn place(tid: u32, node: u32, cpus: &str) -> Action {
@@ -125,7 +90,7 @@ fn to_and_fro_is_caught_until_time_has_passed() {
         assert_eq!(review(&mut checker, &now, &[place(1, node, cpus)]), [None]);
     }
     assert_eq!(review(&mut checker, &now, &[place(1, 1, "2-3")]), [Some(Problem::PingPong)]);
-    now.time = Nanos(12_000_000_000);
+    now.time = Nanos(now.time.0 + 11_000_000_000);
     assert_eq!(review(&mut checker, &now, &[place(1, 1, "2-3"), pages(0, 10)]), [None, None]);
 }
 

@@ -110,53 +110,13 @@ impl<P: Placement> Controller<P> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use numaherd_model::{
-        Bytes, Costs, CpuId, EvidenceGrade, Nanos, Node, NodeId, NodeState, ProcessId, Reason,
-        Task, TaskId, TaskState, Topology,
-    };
-
-    pub fn task_id(tid: u32) -> TaskId {
-        TaskId { tid, start: 9 }
-    }
-
-    pub fn process() -> ProcessId {
-        ProcessId { tgid: 1, start: 9 }
-    }
+    use numaherd_model::scene::{Scene, task_id};
+    use numaherd_model::{NodeId, Pages, Reason};
 
     pub fn snapshot(tasks: u32) -> Snapshot {
-        let node = |id: u32| Node {
-            id: NodeId(id),
-            cpus: (2 * id..2 * id + 2).map(CpuId).collect(),
-            memory: Bytes(400 << 20),
-            free: Bytes(0),
-        };
-        let state =
-            |id| NodeState { id: NodeId(id), free: Pages(50_000), high_watermark: Pages(1000) };
-        let task = |tid| Task {
-            id: task_id(tid),
-            process: process(),
-            cpus_allowed: "0-3".parse().unwrap(),
-            cpus_owner: "0-3".parse().unwrap(),
-            home: None,
-            last_cpu: CpuId(0),
-            cpu_time: Nanos(0),
-            busy_permille: 1000,
-            age: Nanos(1_000_000_000),
-            state: TaskState::Runnable,
-            faults: Vec::new(),
-        };
-        Snapshot {
-            time: Nanos(1_000_000_000),
-            page_size: Bytes(4096),
-            topology: Topology { nodes: vec![node(0), node(1)], distances: Vec::new() },
-            nodes: vec![state(0), state(1)],
-            tasks: (1..=tasks).map(task).collect(),
-            regions: Vec::new(),
-            sharing: Vec::new(),
-            grade: EvidenceGrade::HintingFaults,
-            kernel_tiering: false,
-            costs: Costs::default(),
-        }
+        let mut scene = Scene::even(2, 2);
+        scene.busy(tasks);
+        scene.snapshot()
     }
 
     /// A machine that notes what it is told to do.

@@ -11,6 +11,8 @@ mod ids;
 mod machine;
 mod outcome;
 mod plan;
+#[cfg(feature = "scene")]
+pub mod scene;
 mod set;
 mod snapshot;
 mod topology;

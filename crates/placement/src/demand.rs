@@ -12,7 +12,9 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{CpuSet, Nanos, NodeId, ProcessId, Region, Snapshot, Task, TaskId};
+use numaherd_model::{CpuId, CpuSet, NodeId, Snapshot, TaskId};
+
+use crate::bundles::bundles;
 
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
@@ -21,26 +23,13 @@ pub const SHARE: u64 = 1_000_000;
 /// stack and libraries says nothing of its working set.
 pub const MIN_FAULTS: u64 = 48;
 
-/// A user with a smaller part of a region's faults than 1 in this many is left out.
-const NEGLIGIBLE: u64 = 24;
-
-/// Pairs of touches from which a process's sharing is known; until then a process with several
-/// busy tasks is not known well enough to be placed. Guessed.
-pub const MIN_PAIRS: u64 = 4;
-
-/// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
-const LITTLE_SHARED_PERMILLE: u64 = 150;
-
 /// Busy per mille from which a task claims a CPU.
-const CLAIMS_A_CPU: u32 = 250;
+pub const CLAIMS_A_CPU: u32 = 250;
 
-/// Loss that SLIT distance stands for: at distance 20 a memory-bound task is taken to lose half
-/// its time. Guessed; it only weighs moving pages against leaving them.
-const LOSS_AT_TEN: u64 = SHARE / 2;
-
-/// Bounds on how long a task is taken to live on: as long as it has lived (Lindy), within
-/// these.
-const HORIZON: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(60_000_000_000));
+/// Up to so many nodes, every one is tried for a bundle's memory; beyond, those that hold some
+/// of it or run one of its users. A node that is neither can be cheapest only as a middle
+/// between many, which a handful of nodes has and where it costs little to look.
+pub const FEW_NODES: usize = 8;
 
 /// A task, as the search sees it.
 #[derive(Clone, Debug)]
@@ -51,27 +40,54 @@ pub struct DemandTask {
     pub claims_cpu: bool,
     /// Faults, in pages, that say where its memory is.
     pub evidence: u64,
-    /// For each node (by index), the CPUs of it that its owner allows; empty: it cannot go.
-    pub cpus: Vec<CpuSet>,
+    /// Which of [`Demand::masks`] is its owner's.
+    pub mask: usize,
     /// Index of the node it is on now.
     pub now: usize,
     /// Whether we put it there.
     pub placed: bool,
-    /// Bundles it uses.
-    pub bundles: Vec<usize>,
+    /// Bundles it uses, with its weight in each.
+    pub bundles: Vec<(usize, u64)>,
 }
 
 /// Regions with the same users.
 #[derive(Clone, Debug)]
 pub struct Bundle {
-    /// Tasks, by index, with their weights.
+    /// Tasks, by index and ascending, with their weights.
     pub users: Vec<(usize, u64)>,
     /// Regions, by index into the snapshot's.
     pub regions: Vec<usize>,
-    /// Known pages on each node.
-    pub pages: Vec<u64>,
+    /// Known pages on each node that has some, ascending.
+    pub pages: Vec<(usize, u64)>,
     /// Cost of moving one page, in the same unit as weight × distance.
     pub page_cost: u64,
+}
+
+impl Bundle {
+    /// Known pages on a node.
+    #[must_use]
+    pub fn pages_on(&self, node: usize) -> u64 {
+        self.pages.iter().find(|(n, _)| *n == node).map_or(0, |(_, pages)| *pages)
+    }
+
+    /// Known pages, wherever they are.
+    #[must_use]
+    pub fn known_pages(&self) -> u64 {
+        self.pages.iter().map(|(_, pages)| pages).sum()
+    }
+
+    /// The weight of its users on each node that has some, for tasks where `at` says.
+    #[must_use]
+    pub fn weights(&self, at: &[usize]) -> Vec<(usize, u64)> {
+        let mut weights: Vec<(usize, u64)> = Vec::new();
+        for &(task, weight) in &self.users {
+            match weights.iter_mut().find(|(node, _)| *node == at[task]) {
+                Some((_, sum)) => *sum += weight,
+                None => weights.push((at[task], weight)),
+            }
+        }
+        weights
+    }
 }
 
 /// The problem.
@@ -85,6 +101,9 @@ pub struct Demand {
     pub has_memory: Vec<bool>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
+    /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
+    /// go there.
+    pub masks: Vec<Vec<CpuSet>>,
     /// Tasks.
     pub tasks: Vec<DemandTask>,
     /// Bundles.
@@ -99,8 +118,7 @@ impl Demand {
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
-        let mut tasks: Vec<DemandTask> =
-            snapshot.tasks.iter().map(|task| demand_task(task, snapshot)).collect();
+        let (mut tasks, masks) = tasks(snapshot);
         let bundles = bundles(snapshot, &mut tasks);
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
@@ -108,34 +126,50 @@ impl Demand {
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             capacity: capacity(snapshot, claims),
             nodes,
+            masks,
             tasks,
             bundles,
         }
     }
 
-    /// What a bundle costs with its memory on `memory` and its users where `at` says.
+    /// CPUs of a node that a task's owner allows it.
     #[must_use]
-    pub fn cost_with(&self, bundle: &Bundle, memory: usize, at: &[usize]) -> u64 {
-        let distance: u64 =
-            bundle.users.iter().map(|&(task, weight)| weight * self.excess[at[task]][memory]).sum();
-        let elsewhere: u64 = bundle.pages.iter().sum::<u64>() - bundle.pages[memory];
-        distance + elsewhere * bundle.page_cost
+    pub fn cpus(&self, task: usize, node: usize) -> &CpuSet {
+        &self.masks[self.tasks[task].mask][node]
     }
 
-    /// The node where a bundle's memory costs least, and what it costs there. Ties go to the
+    /// Whether a task may run on more than one node.
+    #[must_use]
+    pub fn has_choice(&self, task: usize) -> bool {
+        self.masks[self.tasks[task].mask].iter().filter(|cpus| !cpus.is_empty()).count() > 1
+    }
+
+    /// The node where a bundle's memory costs least, given the weight of its users on each node,
+    /// and what it costs there: Σ weight × distance, and moving what is elsewhere. Ties go to the
     /// node that holds most of it, then to the lower id.
     #[must_use]
-    pub fn best_memory(&self, bundle: &Bundle, at: &[usize]) -> (usize, u64) {
-        let with_memory = (0..self.nodes.len()).filter(|&node| self.has_memory[node]);
-        let costs = with_memory.map(|node| (node, self.cost_with(bundle, node, at)));
-        let better = |&(node, cost): &(usize, u64)| (cost, u64::MAX - bundle.pages[node], node);
-        costs.min_by_key(better).unwrap_or((0, 0))
+    pub fn best_memory(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
+        let known = bundle.known_pages();
+        let key = |node: usize| {
+            let there = bundle.pages_on(node);
+            let distance = weights.iter().map(|&(from, weight)| weight * self.excess[from][node]);
+            let cost = distance.sum::<u64>() + (known - there) * bundle.page_cost;
+            (cost, u64::MAX - there, node)
+        };
+        let concerned = bundle.pages.iter().chain(weights).map(|&(node, _)| node);
+        let cheapest = match self.nodes.len() {
+            0..=FEW_NODES => None,
+            _ => concerned.filter(|&node| self.has_memory[node]).map(key).min(),
+        };
+        let anywhere = || (0..self.nodes.len()).filter(|&n| self.has_memory[n]).map(key).min();
+        let cheapest = cheapest.or_else(anywhere);
+        cheapest.map_or((0, 0), |(cost, _, node)| (node, cost))
     }
 
     /// What all bundles cost.
     #[must_use]
     pub fn total_cost(&self, at: &[usize]) -> u64 {
-        self.bundles.iter().map(|bundle| self.best_memory(bundle, at).1).sum()
+        self.bundles.iter().map(|bundle| self.best_memory(bundle, &bundle.weights(at)).1).sum()
     }
 
     /// Per mille of all weight that is local, with memory where it lies now.
@@ -143,10 +177,10 @@ impl Demand {
     pub fn strength_permille(&self, at: &[usize]) -> u32 {
         let (mut local, mut all) = (0, 0);
         for bundle in &self.bundles {
-            let pages: u64 = bundle.pages.iter().sum();
+            let pages = bundle.known_pages();
             for &(task, weight) in &bundle.users {
                 all += weight;
-                local += (weight * bundle.pages[at[task]]).checked_div(pages).unwrap_or(0);
+                local += (weight * bundle.pages_on(at[task])).checked_div(pages).unwrap_or(0);
             }
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
@@ -163,128 +197,39 @@ fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
     snapshot.topology.nodes.iter().map(|node| of(node.cpus.len())).collect()
 }
 
-fn demand_task(task: &Task, snapshot: &Snapshot) -> DemandTask {
+/// The tasks, and the distinct masks of their owners.
+fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
     let nodes = &snapshot.topology.nodes;
-    let here = task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
-    DemandTask {
-        id: task.id,
-        claims_cpu: task.busy_permille >= CLAIMS_A_CPU,
-        evidence: task.faults.iter().map(|f| f.private + f.shared).sum(),
-        cpus: nodes.iter().map(|node| node.cpus.intersection(&task.cpus_owner)).collect(),
-        now: nodes.iter().position(|node| Some(node.id) == here).unwrap_or(0),
-        placed: task.home.is_some(),
-        bundles: Vec::new(),
-    }
-}
-
-/// How much of its memory the busy tasks of a process share, per mille; `None` where that is
-/// not known yet.
-///
-/// Of two touches of a page that `k` tasks share evenly, `(k - 1) / k` are by different ones:
-/// 4 tasks and 18 switches in 32 pairs are 18/32 × 4/3 = 750 ‰.
-#[must_use]
-pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Option<u64> {
-    if busy < 2 {
-        return Some(0);
-    }
-    let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process)?;
-    if sharing.samples < MIN_PAIRS {
-        return None;
-    }
-    let permille = sharing.switches * 1000 * busy / (sharing.samples * (busy - 1));
-    Some(if permille < LITTLE_SHARED_PERMILLE { 0 } else { permille.min(1000) })
-}
-
-/// A region's users, by index, with their faults: those seen, and as far as the process is
-/// shared, all its busy tasks alike.
-fn users_of(
-    region: &Region,
-    index_of: &dyn Fn(TaskId) -> Option<usize>,
-    shared: Option<&(u64, Vec<usize>)>,
-) -> BTreeMap<usize, u64> {
-    let whole: u64 = region.users.iter().map(|user| user.faults).sum();
-    let (permille, mates) = shared.map_or((0, &[][..]), |(p, mates)| (*p, mates.as_slice()));
-    let mut users = BTreeMap::new();
-    for user in region.users.iter().filter(|user| user.faults * NEGLIGIBLE >= whole) {
-        if let Some(task) = index_of(user.task) {
-            *users.entry(task).or_default() += user.faults * (1000 - permille) / 1000;
-        }
-    }
-    for &mate in mates.iter().filter(|_| permille > 0) {
-        *users.entry(mate).or_default() += (whole * permille / 1000).div_ceil(mates.len() as u64);
-    }
-    users.retain(|_, faults| *faults > 0 && *faults * NEGLIGIBLE >= whole);
-    users
-}
-
-/// For each process, how much it is shared and its busy tasks, by index.
-fn sharing(snapshot: &Snapshot) -> BTreeMap<ProcessId, (u64, Vec<usize>)> {
-    let mut busy: BTreeMap<ProcessId, Vec<usize>> = BTreeMap::new();
-    for (index, task) in snapshot.tasks.iter().enumerate() {
-        if task.busy_permille >= CLAIMS_A_CPU {
-            busy.entry(task.process).or_default().push(index);
-        }
-    }
-    let with = |(process, tasks): (ProcessId, Vec<usize>)| {
-        let permille = shared_permille(snapshot, process, tasks.len() as u64).unwrap_or(0);
-        (process, (permille, tasks))
-    };
-    busy.into_iter().map(with).collect()
-}
-
-/// Takes regions together and gives each task its weights. Fills `tasks[..].bundles`, and the
-/// evidence of tasks that share what others were seen to use.
-fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
-    let index_of = |id: TaskId| snapshot.tasks.binary_search_by_key(&id, |task| task.id).ok();
-    let sharing = sharing(snapshot);
-    let mut all_faults = vec![0u64; tasks.len()];
-    // Users (by index) -> the bundle's regions and each user's faults.
-    let mut groups: BTreeMap<Vec<usize>, (Vec<usize>, Vec<u64>)> = BTreeMap::new();
-    for (r, region) in snapshot.regions.iter().enumerate() {
-        let users = users_of(region, &index_of, sharing.get(&region.id.process));
-        if users.is_empty() {
-            continue;
-        }
-        let key: Vec<usize> = users.keys().copied().collect();
-        let group = groups.entry(key).or_insert_with(|| (Vec::new(), vec![0; users.len()]));
-        group.0.push(r);
-        for (sum, (task, faults)) in group.1.iter_mut().zip(&users) {
-            *sum += faults;
-            all_faults[*task] += faults;
-        }
-    }
-    for (task, faults) in tasks.iter_mut().zip(&all_faults) {
-        task.evidence = task.evidence.max(*faults);
-    }
-    let nodes = &snapshot.topology.nodes;
-    let mut bundles = Vec::new();
-    for (users, (regions, faults)) in groups {
-        let weight = |&task: &usize, faults: u64| {
-            let busy = u64::from(snapshot.tasks[task].busy_permille.min(1000));
-            SHARE * busy / 1000 * faults / all_faults[task].max(1)
-        };
-        let pages_on =
-            |node: NodeId| regions.iter().map(|&r| snapshot.regions[r].pages_on(node).0).sum();
-        let age = users.iter().map(|&task| snapshot.tasks[task].age).max().unwrap_or_default();
-        let horizon = age.clamp(HORIZON.0, HORIZON.1);
-        for &task in &users {
-            tasks[task].bundles.push(bundles.len());
-        }
-        bundles.push(Bundle {
-            // A second lost per second is a whole task at distance 10 / LOSS_AT_TEN.
-            page_cost: snapshot.costs.page_move.0 * (10 * SHARE * SHARE / LOSS_AT_TEN) / horizon.0,
-            pages: nodes.iter().map(|node| pages_on(node.id)).collect(),
-            users: users.iter().zip(faults).map(|(task, f)| (*task, weight(task, f))).collect(),
-            regions,
+    let node_of =
+        nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (c, n)));
+    let node_of: BTreeMap<CpuId, usize> = node_of.collect();
+    let mut mask_of: BTreeMap<&CpuSet, usize> = BTreeMap::new();
+    let mut masks = Vec::new();
+    let mut tasks = Vec::with_capacity(snapshot.tasks.len());
+    for task in &snapshot.tasks {
+        let mask = *mask_of.entry(&task.cpus_owner).or_insert_with(|| {
+            masks.push(nodes.iter().map(|node| node.cpus.intersection(&task.cpus_owner)).collect());
+            masks.len() - 1
+        });
+        let home =
+            task.home.and_then(|home| nodes.binary_search_by_key(&home, |node| node.id).ok());
+        tasks.push(DemandTask {
+            id: task.id,
+            claims_cpu: task.busy_permille >= CLAIMS_A_CPU,
+            evidence: task.faults.iter().map(|f| f.private + f.shared).sum(),
+            mask,
+            now: home.or_else(|| node_of.get(&task.last_cpu).copied()).unwrap_or(0),
+            placed: task.home.is_some(),
+            bundles: Vec::new(),
         });
     }
-    bundles
+    (tasks, masks)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
+    use numaherd_model::scene::Scene;
 
     #[test]
     fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {
@@ -308,7 +253,7 @@ mod tests {
         }
         let demand = Demand::new(&scene.snapshot());
         assert_eq!(demand.bundles.len(), 1);
-        assert_eq!(demand.bundles[0].pages, [2048, 0]);
+        assert_eq!(demand.bundles[0].pages, [(0, 2048)]);
     }
 
     #[test]
@@ -354,7 +299,7 @@ mod tests {
         // 8 us a page over a horizon of 10 s, where a whole second a second is 20e6:
         // 8e3 * 20e6 / 10e9 = 16.
         assert_eq!(demand.bundles[0].page_cost, 16);
-        assert_eq!(demand.cost_with(&demand.bundles[0], 0, &[0]), 512 * 16);
-        assert_eq!(demand.cost_with(&demand.bundles[0], 1, &[0]), 11 * SHARE);
+        // Cheaper than a whole task at distance 11.
+        assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]), (0, 512 * 16));
     }
 }

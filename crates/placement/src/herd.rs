@@ -13,20 +13,20 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, CpuSet, EvidenceGrade, Nanos, Placement, Plan, ProcessId, Reason, RegionId, Snapshot,
-    Task, TaskId, Waiting,
+    Action, EvidenceGrade, Nanos, Placement, Plan, ProcessId, Reason, RegionId, Snapshot, Task,
+    TaskId, Waiting,
 };
 
-use crate::demand::{self, Demand, MIN_FAULTS, SHARE};
-use crate::{pages, search};
+use crate::demand::{Demand, MIN_FAULTS, SHARE};
+use crate::{bundles, pages, search};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
 const SETTLE: Nanos = Nanos(2_000_000_000);
 
-/// Least gain worth moving a task, in weight × distance: 8 % of a busy task over SLIT 21.
-/// Guessed, above the noise of a thousand faults.
-const MIN_GAIN: u64 = SHARE / 100 * 8 * 11;
+/// What moving a task has to save, in weight × distance: 4 % of a busy task over SLIT 21, so 8 %
+/// where two change places. Guessed, above the noise of a thousand faults.
+const TASK_COST: u64 = SHARE / 100 * 4 * 11;
 
 /// Busy tasks that must have evidence before anybody is placed, per mille.
 const ENOUGH_KNOWN_PERMILLE: u64 = 750;
@@ -109,7 +109,7 @@ impl Herd {
             return None;
         }
         let unknown = |(process, busy): &(&ProcessId, &u64)| {
-            demand::shared_permille(snapshot, **process, **busy).is_none()
+            bundles::shared_permille(snapshot, **process, **busy).is_none()
         };
         let (&process, _) = together.iter().find(unknown)?;
         let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process);
@@ -119,8 +119,7 @@ impl Herd {
     /// Whether every busy task has a place, or none to choose, or has long not shown where its
     /// memory is.
     fn nobody_is_left(&self, demand: &Demand, now: Nanos, crowded: bool) -> bool {
-        let fixed = |cpus: &[CpuSet]| cpus.iter().filter(|c| !c.is_empty()).count() < 2;
-        demand.tasks.iter().all(|task| {
+        demand.tasks.iter().enumerate().all(|(i, task)| {
             let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
             let patience = if task.claims_cpu { PATIENCE } else { IDLE_PATIENCE };
             let settled = if known {
@@ -128,7 +127,7 @@ impl Herd {
             } else {
                 self.known_for(task.id, now) >= patience
             };
-            settled || fixed(&task.cpus)
+            settled || !demand.has_choice(i)
         })
     }
 
@@ -157,7 +156,7 @@ impl Placement for Herd {
         if waiting.is_some() {
             return Plan { strength_permille, waiting, ..Plan::default() };
         }
-        let mut at = search::improve(&demand, MIN_GAIN);
+        let mut at = search::improve(&demand, TASK_COST);
         let unsettled =
             |i: usize| demand.tasks[i].placed && !self.settled(demand.tasks[i].id, snapshot.time);
         if (0..at.len()).any(|i| at[i] != today[i] && unsettled(i)) {
@@ -177,9 +176,8 @@ impl Placement for Herd {
             if stays && !crowded {
                 continue;
             }
-            let cpus = &task.cpus[at[i]];
-            let whole = demand.tasks[i].cpus.iter().filter(|cpus| !cpus.is_empty()).count() > 1;
-            if !known || cpus.is_empty() || !whole || (task.placed && stays) {
+            let cpus = demand.cpus(i, at[i]);
+            if !known || cpus.is_empty() || !demand.has_choice(i) || (task.placed && stays) {
                 continue;
             }
             self.placed_at.insert(task.id, snapshot.time);
@@ -223,12 +221,10 @@ fn is_crowded(demand: &Demand) -> bool {
 /// there, or nothing but a free CPU.
 fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
     let (mut local, mut with_others, mut all) = (0, 0, 0);
-    for &b in &demand.tasks[i].bundles {
+    for &(b, weight) in &demand.tasks[i].bundles {
         let bundle = &demand.bundles[b];
-        let weight =
-            bundle.users.iter().find(|(task, _)| *task == i).map_or(0, |(_, weight)| *weight);
         all += weight;
-        if demand.best_memory(bundle, at).0 == at[i] {
+        if demand.best_memory(bundle, &bundle.weights(at)).0 == at[i] {
             local += weight;
             let mate = |(task, _): &(usize, u64)| *task != i && at[*task] == at[i];
             with_others += if bundle.users.iter().any(mate) { weight } else { 0 };
@@ -246,8 +242,8 @@ fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{Scene, task_id};
     use numaherd_model::NodeId;
+    use numaherd_model::scene::{Scene, task_id};
 
     /// The node a plan puts a task on, if it does.
     fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {

@@ -5,14 +5,18 @@
 //! |---|---|
 //! | [`herd`] | our placement: holds the pieces below together, remembers what it placed when |
 //! | [`demand`] | from a snapshot to an assignment problem in integers |
+//! | [`bundles`] | its larger half: who uses which memory |
+//! | [`assignment`] | an assignment and what it costs, kept up to date |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
+//! | [`exact`] | the best one, where the problem is small |
 //! | [`pages`] | which regions follow their users |
 
+pub mod assignment;
+pub mod bundles;
 pub mod demand;
+pub mod exact;
 pub mod herd;
 pub mod pages;
 pub mod search;
-#[cfg(test)]
-mod testing;
 
 pub use herd::Herd;

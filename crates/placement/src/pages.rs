@@ -30,9 +30,10 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, at: &[usize]) -> Vec<Action>
     }
     let mut moves = Vec::new();
     for bundle in &demand.bundles {
-        let all: u64 = bundle.users.iter().map(|(_, weight)| weight).sum();
-        let (to, _) = demand.best_memory(bundle, at);
-        let there = bundle.users.iter().filter(|(task, _)| at[*task] == to);
+        let weights = bundle.weights(at);
+        let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
+        let (to, _) = demand.best_memory(bundle, &weights);
+        let there = weights.iter().filter(|(node, _)| *node == to);
         let permille =
             there.map(|(_, weight)| weight * 1000).sum::<u64>().checked_div(all).unwrap_or(0);
         if permille < MIN_USE_PERMILLE {
@@ -75,7 +76,7 @@ fn misplaced(snapshot: &Snapshot, r: usize, to: NodeId) -> Option<Pages> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::Scene;
+    use numaherd_model::scene::Scene;
 
     fn planned(scene: &Scene, at: &[usize]) -> Vec<(u64, u32)> {
         let snapshot = scene.snapshot();

@@ -1,8 +1,9 @@
 //! Faults in, regions and shares out.
 
 use super::*;
-use crate::controller::tests::{process, snapshot, task_id};
-use numaherd_model::{CpuId, FaultFlags};
+use crate::controller::tests::snapshot;
+use numaherd_model::scene::{PROCESS, task_id};
+use numaherd_model::{CpuId, FaultFlags, Pages, RegionUse};
 
 fn fault(tid: u32, address: u64, node: u32, last: Option<u8>) -> HintingFault {
     HintingFault {
@@ -40,10 +41,13 @@ fn faults_fall_into_regions_of_two_mebibytes() {
     assert_eq!(snapshot.tasks[0].faults.len(), 2);
 }
 
+/// While both tasks of a scene live.
+const LATELY: u64 = 19_000_000_000;
+
 /// One pass over 32 pages of one region by the given tasks in turn, at a time.
-fn pass(tids: &[u32], time: u64) -> Vec<HintingFault> {
+fn pass(tids: &[u32], time_ms: u64) -> Vec<HintingFault> {
     let touch = |(i, tid): (u64, &u32)| HintingFault {
-        time: Nanos(time),
+        time: Nanos(LATELY + time_ms * 1_000_000),
         ..fault(*tid, 0x4000_0000 + i * 4096, 0, None)
     };
     (0..32).zip(tids.iter().cycle()).map(touch).collect()
@@ -57,7 +61,7 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
     evidence.add(&pass(&[1, 2], 10), &snapshot);
     evidence.add(&pass(&[2, 1], 20), &snapshot);
     evidence.fill(&mut snapshot);
-    let expected = Sharing { process: process(), samples: 32, switches: 32 };
+    let expected = Sharing { process: PROCESS, samples: 32, switches: 32 };
     assert_eq!(snapshot.sharing, [expected]);
     assert_eq!(snapshot.tasks[0].faults[0].shared, 16);
     let mut private = Evidence::new();
@@ -70,7 +74,7 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
 #[test]
 fn who_touched_a_page_before_the_task_was_born_does_not_count() {
     let mut snapshot = snapshot(2);
-    snapshot.tasks[1].age = Nanos(snapshot.time.0 - 15);
+    snapshot.tasks[1].age = Nanos(snapshot.time.0 - LATELY - 15_000_000);
     let mut evidence = Evidence::new();
     evidence.add(&pass(&[1], 10), &snapshot);
     evidence.add(&pass(&[2], 20), &snapshot);
@@ -105,7 +109,7 @@ fn a_huge_page_is_512_and_what_we_moved_is_known_to_be_there() {
     evidence.add(&[huge], &snapshot);
     evidence.fill(&mut snapshot);
     assert_eq!(snapshot.regions[0].pages, [(NodeId(0), Pages(512))]);
-    evidence.moved(RegionId { process: process(), start: 0x4000_0000 }, NodeId(1));
+    evidence.moved(RegionId { process: PROCESS, start: 0x4000_0000 }, NodeId(1));
     evidence.fill(&mut snapshot);
     assert_eq!(snapshot.regions[0].pages, [(NodeId(1), Pages(512))]);
 }

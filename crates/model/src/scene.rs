@@ -1,6 +1,16 @@
-//! Small machines and loads for the tests of this crate.
+//! Small machines and loads, put together for tests and worked examples: behind the feature
+//! `scene`, which only tests turn on.
+//!
+//! ```
+//! # use numaherd_model::scene::Scene;
+//! let mut scene = Scene::even(2, 4);
+//! scene.task(1, 5, 1000); // thread 1, on CPU 5 of node 1, always busy
+//! scene.region(0, &[(1, 512)], &[(0, 512)]); // its memory is on node 0
+//! let snapshot = scene.snapshot();
+//! assert_eq!(snapshot.tasks[0].faults[0].private, 512);
+//! ```
 
-use numaherd_model::{
+use crate::{
     Bytes, Costs, CpuId, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages,
     ProcessId, Region, RegionId, RegionUse, Sharing, Snapshot, Task, TaskId, TaskState, Topology,
 };
@@ -10,32 +20,49 @@ pub struct Scene {
     snapshot: Snapshot,
 }
 
+/// The task of this tid: born at the start time of the same number.
+#[must_use]
 pub fn task_id(tid: u32) -> TaskId {
     TaskId { tid, start: u64::from(tid) }
 }
 
-const PROCESS: ProcessId = ProcessId { tgid: 1, start: 1 };
+/// The process that all tasks and regions of a scene belong to.
+pub const PROCESS: ProcessId = ProcessId { tgid: 1, start: 1 };
 
 impl Scene {
-    /// Two nodes of four CPUs, 2 GiB each, distance 21.
+    /// Two nodes of four CPUs.
+    #[must_use]
     pub fn two_by_four() -> Scene {
+        Scene::even(2, 4)
+    }
+
+    /// So many nodes of so many CPUs each, 2 GiB a node and half of it free, all at SLIT 21
+    /// from each other.
+    #[must_use]
+    pub fn even(nodes: u32, cpus: u32) -> Scene {
         let node = |id: u32| Node {
             id: NodeId(id),
-            cpus: (4 * id..4 * id + 4).map(CpuId).collect(),
+            cpus: (cpus * id..cpus * (id + 1)).map(CpuId).collect(),
             memory: Bytes(2 << 30),
             free: Bytes(1 << 30),
         };
-        let state =
-            |id| NodeState { id: NodeId(id), free: Pages(1 << 18), high_watermark: Pages(4096) };
+        let state = |id: u32| NodeState {
+            id: NodeId(id),
+            free: Pages(1 << 18),
+            high_watermark: Pages(4096),
+        };
+        let distance = |from: u32, to: u32| if from == to { 10 } else { 21 };
         Scene {
             snapshot: Snapshot {
                 time: Nanos(20_000_000_000),
                 page_size: Bytes(4096),
                 topology: Topology {
-                    nodes: vec![node(0), node(1)],
-                    distances: vec![vec![10, 21], vec![21, 10]],
+                    nodes: (0..nodes).map(node).collect(),
+                    distances: (0..nodes)
+                        .map(|from| (0..nodes).map(|to| distance(from, to)).collect())
+                        .collect(),
                 },
-                nodes: vec![state(0), state(1)],
+                nodes: (0..nodes).map(state).collect(),
                 tasks: Vec::new(),
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
@@ -89,7 +116,14 @@ impl Scene {
         }
     }
 
+    /// Several always busy tasks, tid 1 and up, the first on CPU 0 and so on round.
+    pub fn busy(&mut self, tasks: u32) {
+        let cpus = self.snapshot.topology.cpus().len() as u32;
+        (1..=tasks).for_each(|tid| self.task(tid, (tid - 1) % cpus, 1000));
+    }
+
     /// The snapshot, with each task's faults summed up from the regions.
+    #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let mut snapshot = self.snapshot.clone();
         for task in &mut snapshot.tasks {
@@ -103,6 +137,7 @@ impl Scene {
         snapshot
     }
 
+    /// Whatever else a test wants to change.
     pub fn edit(&mut self) -> &mut Snapshot {
         &mut self.snapshot
     }

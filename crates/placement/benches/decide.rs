@@ -1,0 +1,151 @@
+//! How long herd takes to decide, by size: `cargo bench -p numaherd-placement`.
+//!
+//! Processes of eight threads, half of which share all their memory; two regions a thread; 64
+//! nodes of 32 CPUs in 8 groups of one hop, two hops between groups; all threads busy. `settled`:
+//! everybody is placed beside their memory. `new`: they are there, but not placed yet.
+//! `scattered`: threads are anywhere.
+//! `growth` is the time per task against the row before, over what n log n would be.
+
+use numaherd_model::{
+    Bytes, CpuId, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages, Placement,
+    ProcessId, Region, RegionId, RegionUse, Sharing, Snapshot, Task, TaskId, TaskState, Topology,
+};
+use numaherd_placement::Herd;
+
+const NODES: u32 = 64;
+const CPUS: u32 = NODES * 32;
+const THREADS: u32 = 8;
+const REPEATS: usize = 5;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Load {
+    Settled,
+    New,
+    Scattered,
+}
+
+fn topology() -> Topology {
+    let cpus = CPUS / NODES;
+    let node = |id: u32| Node {
+        id: NodeId(id),
+        cpus: (id * cpus..(id + 1) * cpus).map(CpuId).collect(),
+        memory: Bytes(1 << 40),
+        free: Bytes(1 << 39),
+    };
+    let distance = |a: u32, b: u32| match (a == b, a / 8 == b / 8) {
+        (true, _) => 10,
+        (_, true) => 16,
+        _ => 32,
+    };
+    let row = |a| (0..NODES).map(|b| distance(a, b)).collect();
+    Topology { nodes: (0..NODES).map(node).collect(), distances: (0..NODES).map(row).collect() }
+}
+
+/// A number that looks drawn, from a number.
+fn scatter(n: u32) -> u32 {
+    (u64::from(n).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33) as u32
+}
+
+/// The CPU of the n-th thread: with its process, or anywhere.
+fn cpu_of(n: u32, tasks: u32, load: Load) -> u32 {
+    // 7919 is prime: it takes turns through all CPUs.
+    let nth =
+        if load == Load::Scattered { (u64::from(n) * 7919 % u64::from(tasks)) as u32 } else { n };
+    (u64::from(nth) * u64::from(CPUS) / u64::from(tasks)) as u32
+}
+
+fn snapshot(tasks: u32, load: Load) -> Snapshot {
+    let topology = topology();
+    let cpus = topology.cpus();
+    let process = |n: u32| ProcessId { tgid: 1 + n / THREADS, start: 1 };
+    let cpu = |n: u32| CpuId(cpu_of(n, tasks, Load::New));
+    let home = |n: u32| topology.node_of_cpu(cpu(n / THREADS * THREADS)).unwrap();
+    let task = |n: u32| Task {
+        id: TaskId { tid: n + 1, start: 1 },
+        process: process(n),
+        cpus_allowed: cpus.clone(),
+        cpus_owner: cpus.clone(),
+        home: (load == Load::Settled).then(|| home(n)),
+        last_cpu: CpuId(cpu_of(n, tasks, load)),
+        cpu_time: Nanos(10_000_000_000),
+        busy_permille: 1000,
+        age: Nanos(10_000_000_000),
+        state: TaskState::Runnable,
+        faults: vec![NodeFaults { node: home(n), private: 1024, shared: 0 }],
+    };
+    let region = |i: u32| {
+        let n = i / 2;
+        let shared = (n / THREADS).is_multiple_of(2);
+        let first = if shared { n / THREADS * THREADS } else { n };
+        let users = first..first + if shared { THREADS } else { 1 };
+        let of = |n| RegionUse { task: TaskId { tid: n + 1, start: 1 }, faults: 512 };
+        Region {
+            id: RegionId { process: process(n), start: (1 << 32) + (u64::from(i) << 21) },
+            len: Bytes(2 << 20),
+            pages: vec![(home(n), Pages(400 + u64::from(scatter(i) % 112)))],
+            users: users.filter(|&n| n < tasks).map(of).collect(),
+            age: Nanos(0),
+        }
+    };
+    let state =
+        |id| NodeState { id: NodeId(id), free: Pages(1 << 27), high_watermark: Pages(1 << 12) };
+    let sharing = |p: u32| Sharing {
+        process: process(p * THREADS),
+        samples: 800,
+        switches: if p.is_multiple_of(2) { 700 } else { 0 },
+    };
+    Snapshot {
+        time: Nanos(20_000_000_000),
+        page_size: Bytes(4096),
+        nodes: (0..NODES).map(state).collect(),
+        tasks: (0..tasks).map(task).collect(),
+        regions: (0..2 * tasks).map(region).collect(),
+        sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
+        grade: EvidenceGrade::HintingFaults,
+        kernel_tiering: false,
+        costs: Default::default(),
+        topology,
+    }
+}
+
+/// CPU time of this process so far, in milliseconds: what else the host does hardly matters.
+fn cpu_ms() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/schedstat").expect("a Linux with schedstats");
+    let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
+    ns.expect("nanoseconds come first") / 1e6
+}
+
+/// Median milliseconds of a first decision, with the least and the greatest, and its actions.
+fn measure(tasks: u32, load: Load) -> ([f64; 3], usize) {
+    let snapshot = snapshot(tasks, load);
+    let mut actions = 0;
+    let mut run = |_| {
+        let mut herd = Herd::new();
+        let start = cpu_ms();
+        actions = herd.decide(&snapshot).actions.len();
+        cpu_ms() - start
+    };
+    let mut all: Vec<f64> = (0..REPEATS).map(&mut run).collect();
+    all.sort_by(f64::total_cmp);
+    ([all[REPEATS / 2], all[0], all[REPEATS - 1]], actions)
+}
+
+fn main() {
+    println!("{REPEATS} decisions each; milliseconds of CPU time");
+    println!("load          tasks    median       min       max   actions   growth");
+    for (name, load) in
+        [("settled", Load::Settled), ("new", Load::New), ("scattered", Load::Scattered)]
+    {
+        let mut before: Option<f64> = None;
+        for tasks in [1_000, 10_000, 100_000] {
+            let ([median, min, max], actions) = measure(tasks, load);
+            let n = f64::from(tasks);
+            let per = median / (n * n.log2());
+            let growth = before.map_or(String::new(), |last| format!("{:.2}", per / last));
+            println!(
+                "{name:<10} {tasks:>8} {median:>9.1} {min:>9.1} {max:>9.1} {actions:>9} {growth:>8}"
+            );
+            before = Some(per);
+        }
+    }
+}
