@@ -1,8 +1,12 @@
 //! The command line, as users and scripts see it.
 
+mod measure;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use measure::Measure;
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
 #[derive(Parser)]
@@ -114,28 +118,6 @@ pub struct TopologyArgs {
     pub measure: bool,
     #[command(flatten)]
     pub measured: Measure,
-}
-
-/// What `topology --measure` measures.
-#[derive(Args)]
-pub struct Measure {
-    /// With --measure: an emulated machine instead of this one
-    #[arg(long, value_name = "M", requires = "measure")]
-    pub machine: Option<String>,
-    /// With --measure: memory used on each node [default: four times the last-level cache]
-    #[arg(long, value_name = "BYTES", value_parser = parse_size, requires = "measure")]
-    pub size: Option<usize>,
-    /// With --measure: samples of each cell
-    #[arg(long, value_name = "N", default_value = "5", value_parser = parse_count)]
-    pub samples: usize,
-    /// With --measure: write a page with heat maps, tables and data
-    #[arg(long, value_name = "FILE", requires = "measure")]
-    pub html: Option<PathBuf>,
-    /// With --measure: write the heat maps as a picture
-    #[arg(long, value_name = "FILE", requires = "measure")]
-    pub svg: Option<PathBuf>,
-    #[command(flatten)]
-    pub lab: LabTuning,
 }
 
 /// How results are printed.
