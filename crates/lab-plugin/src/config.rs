@@ -13,7 +13,7 @@
 //! ```json
 //! {"llc": {"bytes": 1048576, "ways": 16, "latency_ns": 30, "cpu_domain": [0, 0, 1, 1]},
 //!  "coherence": {"transfer_ns": [[60, 320], [320, 60]]},
-//!  "overlap": {"loads": 4, "stores": 4},
+//!  "overlap": {"loads": 4, "stores": 4, "stores_fetch": true},
 //!  "bandwidth": {"memory_bytes_per_second": [4000000000, 4000000000],
 //!                "link_bytes_per_second": [1000000000, 1000000000],
 //!                "routes": [[[], [0]], [[1], []]]},
@@ -110,11 +110,18 @@ pub struct Overlap {
     pub loads: u64,
     /// When it stores.
     pub stores: u64,
+    /// Whether a run of stores fetches the lines that it overwrites.
+    #[serde(default = "yes")]
+    pub stores_fetch: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Default for Overlap {
     fn default() -> Self {
-        Overlap { loads: 1, stores: 1 }
+        Overlap { loads: 1, stores: 1, stores_fetch: true }
     }
 }
 

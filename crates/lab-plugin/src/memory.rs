@@ -147,6 +147,7 @@ pub struct Port {
     streams: Streams,
     credit: Credit,
     overlap: [u64; 2],
+    stores_fetch: bool,
     /// The line accessed last, what the directory said of it then, and whether storing to it
     /// again changes nothing.
     last: Last,
@@ -180,6 +181,7 @@ impl Port {
             streams: Streams::default(),
             credit: Credit::new(config.node_bytes.len()),
             overlap: [overlap.loads, overlap.stores],
+            stores_fetch: overlap.stores_fetch,
             last: NO_LAST,
             write_backs: 0,
         }
@@ -277,6 +279,7 @@ impl Port {
         let overlap = if foreseen { self.overlap[usize::from(is_store)] } else { 1 };
         if let Some(fabric) = &memory.fabric {
             let way = match (source, state.owner()) {
+                (Source::Memory, _) if foreseen && is_store && !self.stores_fetch => None,
                 (Source::Memory, _) => Some(Way::Fill { memory: node, cpu: self.node }),
                 (Source::Transfer, Some(owner)) => {
                     Some(Way::Transfer { from: memory.cpu_node[owner], to: self.node })

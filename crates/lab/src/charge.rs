@@ -58,6 +58,11 @@ struct CoherenceConfig {
 struct OverlapConfig {
     loads: u32,
     stores: u32,
+    stores_fetch: bool,
+}
+
+impl OverlapConfig {
+    const NONE: OverlapConfig = OverlapConfig { loads: 1, stores: 1, stores_fetch: true };
 }
 
 #[derive(Debug, Serialize)]
@@ -94,8 +99,10 @@ impl PluginConfig {
                 .coherence
                 .as_ref()
                 .map(|c| CoherenceConfig { transfer_ns: c.transfer_ns.clone() }),
-            overlap: machine.prefetch.map_or(OverlapConfig { loads: 1, stores: 1 }, |p| {
-                OverlapConfig { loads: p.load_overlap, stores: p.store_overlap }
+            overlap: machine.prefetch.map_or(OverlapConfig::NONE, |p| OverlapConfig {
+                loads: p.load_overlap,
+                stores: p.store_overlap,
+                stores_fetch: p.stores_fetch,
             }),
             bandwidth: bandwidth(machine),
             smt: smt(machine),

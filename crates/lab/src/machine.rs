@@ -393,7 +393,7 @@ mod tests {
         let with = |part: &str| says(&good.replace("[coherence]", part));
         assert!(with("[llc]\nbytes = 1000\nways = 4\nlatency_ns = 9").contains("llc: ways"));
         assert!(with("[coherence]\ntransfer_ns = [[1]]").contains("coherence.transfer_ns"));
-        assert!(says(&good.replace("= 750", "= 3")).contains("links.bandwidth_mb_s: 3 is not"));
+        assert!(says(&good.replace("= 1400", "= 3")).contains("links.bandwidth_mb_s: 3 is not"));
         assert!(says(&good.replace("= 4000", "= [4000]")).contains("memory.bandwidth_mb_s must"));
         let smt = "instructions_per_second = 1\nthreads_per_core = 3 #";
         assert!(says(&good.replace("instructions_per_second =", smt)).contains("threads_per_core"));

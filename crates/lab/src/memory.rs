@@ -42,6 +42,14 @@ pub struct Prefetch {
     pub load_overlap: u32,
     /// And when it stores.
     pub store_overlap: u32,
+    /// Whether a run of stores fetches the lines it is going to overwrite; if absent, it does.
+    /// memset of large sizes does not.
+    #[serde(default = "yes")]
+    pub stores_fetch: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Each node's memory.

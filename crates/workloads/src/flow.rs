@@ -1,9 +1,9 @@
 //! Bandwidth: a team of threads, each pinned to a CPU, that read or write a slice of memory line
 //! by line until told to stop.
 //!
-//! One word of each line is touched, in ascending order; a line counts whole. Written bytes are
-//! those of the lines written: that a line is fetched before and sent back after is traffic, and
-//! not counted. Units: bytes a second, of the machine the program runs on.
+//! One word of each line is touched, in ascending order; a line counts whole. To write is to load
+//! the word and store it again, so that the line is fetched and sent back on every machine; it
+//! counts once. Units: bytes a second, of the machine the program runs on.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -25,7 +25,7 @@ const SAMPLE: Duration = Duration::from_millis(20);
 pub enum Direction {
     /// Load a word of each line.
     Read,
-    /// Store a word to each line.
+    /// Load a word of each line and store it again.
     Write,
 }
 
@@ -74,9 +74,8 @@ fn turn(span: &Span, part: std::ops::Range<usize>, direction: Direction, stop: &
         let end = (at + PAGE_BYTES).min(part.end);
         match direction {
             Direction::Read => drop(black_box(span.read(at..end))),
-            // SAFETY: threads write zeroes only, to parts that do not overlap; nobody holds a
-            // reference into the span.
-            Direction::Write => unsafe { span.mark_shared(at..end) },
+            // SAFETY: the threads' parts do not overlap, and nobody holds a reference into the span.
+            Direction::Write => unsafe { span.update(at..end) },
         }
         moved += (end - at) / LINE_BYTES * LINE_BYTES;
         at = if end == part.end { part.start } else { end };

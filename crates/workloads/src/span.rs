@@ -83,15 +83,18 @@ impl Span {
         }
     }
 
-    /// Zeroes the first word of each line of a part that other threads may be zeroing too.
+    /// Loads the first word of each line of a part and stores it again.
     ///
     /// # Safety
-    /// As for [`Span::write_shared`].
-    pub unsafe fn mark_shared(&self, part: Range<usize>) {
+    /// As for [`Span::write_shared`]; nobody else may write the part.
+    pub unsafe fn update(&self, part: Range<usize>) {
         assert!(part.start <= part.end && part.end <= self.len);
         for line in part.start / LINE_BYTES..part.end / LINE_BYTES {
             // SAFETY: the line lies within the mapping, as asserted above, and is aligned.
-            unsafe { ((self.start + line * LINE_BYTES) as *mut u64).write_volatile(0) };
+            unsafe {
+                let word = (self.start + line * LINE_BYTES) as *mut u64;
+                word.write_volatile(word.read_volatile());
+            }
         }
     }
 

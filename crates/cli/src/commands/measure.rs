@@ -152,8 +152,7 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
     let mut matrices: Matrices =
         serde_json::from_slice(&stdout).context("the emulated machine's answer")?;
     matrices.machine = format!("lab:{}", machine.name);
-    matrices.stated =
-        args.lab.no_distance.then_some(None).unwrap_or_else(|| Some(stated(&machine)));
+    matrices.stated = if args.lab.no_distance { None } else { Some(stated(&machine)) };
     Ok(matrices)
 }
 

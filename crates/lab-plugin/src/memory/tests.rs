@@ -177,13 +177,30 @@ fn without_coherence_each_dirty_line_goes_back_too() {
 
 #[test]
 fn foreseen_misses_overlap_and_dependent_ones_do_not() {
-    let mut bench = Bench::new(|config| config.overlap = Overlap { loads: 4, stores: 2 });
+    let mut bench =
+        Bench::new(|config| config.overlap = Overlap { loads: 4, stores: 2, stores_fetch: true });
     let run: Vec<u64> = (100..105).map(|line| bench.load(0, line).1).collect();
     assert_eq!(run, [100, 100, 25, 25, 25]);
     let run: Vec<u64> = (200..204).map(|line| bench.store(0, line).1).collect();
     assert_eq!(run, [100, 100, 50, 50]);
     let apart: Vec<u64> = [500, 300, 420, 380].map(|line| bench.load(0, line).1).to_vec();
     assert_eq!(apart, [100; 4]);
+}
+
+#[test]
+fn a_run_of_stores_that_does_not_fetch_takes_no_bandwidth_until_it_goes_back() {
+    let mut bench = Bench::new(|config| {
+        config.overlap.stores_fetch = false;
+        config.bandwidth = Some(Bandwidth {
+            memory_bytes_per_second: vec![64_000_000; 2],
+            link_bytes_per_second: vec![],
+            routes: vec![vec![vec![]; 2]; 2],
+        });
+    });
+    // 2 lines are fetched before the run is seen, which draws 8; 60 go back, which draws 64: one
+    // draw more than the window has room for.
+    let queued: u64 = (0..64).map(|line| bench.at(0, line, true, 0).queued_ps).sum();
+    assert_eq!(queued, crate::bandwidth::WINDOW_PS);
 }
 
 #[test]
