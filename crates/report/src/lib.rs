@@ -4,18 +4,27 @@
 //! |---|---|
 //! | [`comparison`] | a workload side by side under several placements: the data and its JSON |
 //! | [`spread`] | median, least and greatest of a few runs |
+//! | [`interval`] | how sure a median is |
+//! | [`against`] | a comparison beside an earlier one |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
 //! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
 //! | [`heat`] | its picture and page |
+//! | [`course`] | the picture of throughput over time |
 
+pub mod against;
 pub mod chart;
 pub mod comparison;
+pub mod course;
 pub mod heat;
+pub mod interval;
 pub mod matrix;
 pub mod spread;
 pub mod text;
 
-pub use comparison::{Cell, Comparison, CpuCounts, PlacementResult, Throughput};
+pub use against::Against;
+pub use comparison::{
+    Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
+};
 pub use matrix::{Figure, Matrices, Stated};
 pub use spread::Spread;

@@ -93,7 +93,7 @@ impl Plan {
             Err(_) if self.memory_nodes.len() == 1 => measured.is_bound = false,
             Err(error) => return Err(error),
         }
-        span.write(all);
+        span.write(all, 1);
         for (row, cpus) in self.cpus.iter().enumerate() {
             let flows = |direction| {
                 let one = |_| flow::sample(&span, self.size_bytes, cpus, direction);

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{LabTuning, parse_count, parse_size};
+use super::LabTuning;
+use super::workload::{parse_count, parse_size};
 
 /// What `topology --measure` measures.
 #[derive(Args)]
