@@ -7,10 +7,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::firmware;
 use crate::machine::Machine;
-
-/// QEMU's PC has memory up to here below its PCI hole when there is more than this in all.
-const BELOW_4G_BYTES: u64 = 3 << 30;
 
 /// Guest nanoseconds a CPU may run ahead of the clock before it sleeps. Measured: interrupts
 /// (the TLB shootdown of a page migration) wait for sleeping CPUs, so shorter is truer, and
@@ -92,7 +90,7 @@ impl PluginConfig {
             cache_ways: machine.cache.ways,
             cpu_node: machine.node_index_of_cpus(),
             node_bytes: machine.node.iter().map(|n| n.memory_mib << 20).collect(),
-            below_4g_bytes: BELOW_4G_BYTES,
+            below_4g_bytes: firmware::below_hole_bytes(machine),
             latency_ns: machine.distance.latency_ns.clone(),
             llc: llc(machine),
             coherence: machine
@@ -117,7 +115,7 @@ impl PluginConfig {
         config.instruction_ps = 10;
         config.quantum_ns = 100;
         config.cpu_node.truncate(1);
-        config.node_bytes.truncate(1);
+        config.node_bytes = vec![64 << 20];
         config.latency_ns = vec![vec![0]];
         config.smt = SmtConfig { threads_per_core: 1, busy_sibling_percent: 100 };
         if let Some(llc) = &mut config.llc {

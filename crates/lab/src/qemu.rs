@@ -19,6 +19,8 @@ pub struct Files<'a> {
     pub plugin: Option<(&'a Path, &'a Path)>,
     /// Folders of the host the guest may write to.
     pub shares: &'a [&'a Path],
+    /// More words for the kernel's command line.
+    pub append: &'a str,
 }
 
 /// Arguments of `qemu-system-x86_64`.
@@ -34,7 +36,8 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let mut first_cpu = 0;
     for (index, node) in machine.node.iter().enumerate() {
         let memory = format!("memory-backend-ram,id=m{index},size={}M", node.memory_mib);
-        let mut numa = format!("node,nodeid={}", node.id);
+        // QEMU numbers nodes without gaps; the kernel gets the ids from tables of ours.
+        let mut numa = format!("node,nodeid={index}");
         if node.cpus > 0 {
             numa += &format!(",cpus={first_cpu}-{}", first_cpu + node.cpus - 1);
         }
@@ -45,9 +48,9 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         add(&["-numa", &numa]);
         first_cpu += node.cpus;
     }
-    for (from, row) in machine.node.iter().zip(&machine.distance.slit) {
-        for (to, distance) in machine.node.iter().zip(row) {
-            add(&["-numa", &format!("dist,src={},dst={},val={distance}", from.id, to.id)]);
+    for (from, row) in machine.distance.slit.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate() {
+            add(&["-numa", &format!("dist,src={from},dst={to},val={distance}")]);
         }
     }
     let path = |p: &Path| escape(&p.to_string_lossy());
@@ -58,10 +61,9 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         &files.initramfs.to_string_lossy(),
     ]);
     // no_timer_check: on a starved host the kernel may wait in vain for the first timer ticks.
-    add(&[
-        "-append",
-        "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog no_timer_check",
-    ]);
+    let words =
+        "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog no_timer_check";
+    add(&["-append", format!("{words} {}", files.append).trim_end()]);
     add(&["-serial", &format!("file:{}", files.console.display())]);
     add(&["-device", "virtio-serial-pci"]);
     add(&["-chardev", &format!("socket,id=agent,path={}", path(files.socket))]);
@@ -83,19 +85,16 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
 
 /// One socket per node with CPUs where they are all alike, so that no cache spans nodes.
 fn smp(machine: &Machine) -> String {
-    let cpus: Vec<u32> = machine.node.iter().map(|n| n.cpus).filter(|&c| c > 0).collect();
-    match cpus.as_slice() {
-        [first, rest @ ..] if rest.iter().all(|c| c == first) => {
-            let threads = machine.cpu.threads_per_core;
-            let cores = first / threads;
-            format!("{},sockets={},cores={cores},threads={threads}", machine.cpus(), cpus.len())
-        }
-        _ => {
-            let threads = machine.cpu.threads_per_core;
-            let sockets = machine.cpus() / threads;
-            format!("{},sockets={sockets},cores=1,threads={threads}", machine.cpus())
-        }
-    }
+    let (cpus, cores) = (machine.cpus(), cores_per_socket(machine));
+    let threads = machine.cpu.threads_per_core;
+    format!("{cpus},sockets={},cores={cores},threads={threads}", cpus / cores / threads)
+}
+
+/// A node's cores where all nodes that have CPUs have as many, else one.
+pub fn cores_per_socket(machine: &Machine) -> u32 {
+    let mut cpus = machine.node.iter().map(|n| n.cpus).filter(|&c| c > 0);
+    let first = cpus.next().unwrap_or(1);
+    if cpus.all(|c| c == first) { first / machine.cpu.threads_per_core } else { 1 }
 }
 
 /// QEMU's option parser ends a value at a comma; a doubled one is a plain comma.
@@ -118,11 +117,33 @@ mod tests {
             socket: here,
             plugin: None,
             shares: &[here],
+            append: "",
         };
         let line = arguments(&machine, &files).join(" ");
         assert!(line.contains("-smp 8,sockets=2,cores=4,threads=1"), "{line}");
         assert!(line.contains("node,nodeid=1,cpus=4-7,memdev=m1"), "{line}");
         assert_eq!(line.matches("-numa dist,").count(), 4);
         assert!(line.contains("path=/a,,b,mount_tag=share0"), "{line}");
+    }
+
+    #[test]
+    fn nodes_are_numbered_without_gaps_and_may_lack_memory() {
+        let here = Path::new("/x");
+        let files = Files {
+            kernel: here,
+            initramfs: here,
+            console: here,
+            socket: here,
+            plugin: None,
+            shares: &[],
+            append: "numa_balancing=disable",
+        };
+        let line = |name| arguments(&Machine::find(name).unwrap(), &files).join(" ");
+        let sparse = line("sparse");
+        assert!(sparse.contains("-numa node,nodeid=1,memdev=m1"), "node 3 is the second: {sparse}");
+        assert!(sparse.contains("-smp 8,sockets=8,cores=1,threads=1"), "{sparse}");
+        let cpu_only = line("cpu-only");
+        assert!(cpu_only.contains("-numa node,nodeid=1,cpus=3-4 "), "{cpu_only}");
+        assert!(cpu_only.contains("no_timer_check numa_balancing=disable -serial"), "{cpu_only}");
     }
 }

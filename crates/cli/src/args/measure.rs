@@ -10,9 +10,6 @@ use super::workload::{parse_count, parse_size};
 /// What `topology --measure` measures.
 #[derive(Args)]
 pub struct Measure {
-    /// With --measure: an emulated machine instead of this one
-    #[arg(long, value_name = "M", requires = "measure")]
-    pub machine: Option<String>,
     /// With --measure: memory used on each node [default: four times the last-level cache]
     #[arg(long, value_name = "BYTES", value_parser = parse_size, requires = "measure")]
     pub size: Option<usize>,

@@ -26,9 +26,9 @@ const LEAST_BYTES: u64 = 8 << 20;
 /// What a bandwidth's unit is in bytes.
 const MB: f64 = 1e-6;
 
-/// Measures and prints.
-pub fn run(args: &Measure, output: Format) -> Result<ExitCode> {
-    let matrices = match &args.machine {
+/// Measures an emulated machine, or this one, and prints.
+pub fn run(machine: Option<&str>, args: &Measure, output: Format) -> Result<ExitCode> {
+    let matrices = match machine {
         Some(machine) => in_lab(args, machine)?,
         None => here(args)?,
     };
@@ -134,7 +134,7 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
     let argv = std::iter::once(program.display().to_string()).chain(words).collect();
     let env = vec![("PATH".to_string(), "/usr/sbin:/usr/bin:/sbin:/bin".to_string())];
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-    let exec = Exec { argv, env, cwd: "/".into() };
+    let exec = Exec { argv, env, cwd: "/".into(), terminal: None };
     let exit = booted.guest.exec(&exec, &mut |output, bytes| match output {
         Output::Stdout => stdout.extend_from_slice(bytes),
         Output::Stderr => stderr.extend_from_slice(bytes),

@@ -9,6 +9,7 @@
 mod transcript;
 
 mod bench;
+mod machines;
 mod restore;
 
 use std::path::{Path, PathBuf};
@@ -63,7 +64,7 @@ fn a_broken_machine_file_is_named() {
     let good = std::fs::read_to_string(repository("machines/2x4.toml")).unwrap();
     std::fs::write(&path, good.replace("ways = 4", "ways = 3")).unwrap();
     let path = path.to_str().unwrap();
-    let told = ["odd.toml", "powers of two"];
+    let told = ["odd.toml", "a power of two"];
     run(&mut numaherd(&["lab", "run", "--machine", path, "--", "true"])).refuses(1, &told);
     std::fs::write(path, good.replace("ways = 4", "ways = ")).unwrap();
     run(&mut numaherd(&["lab", "run", "--machine", path, "--", "true"]))
