@@ -274,7 +274,7 @@ fn a_host_is_measured_without_root() {
         assert!(cells[0][0]["median"].as_f64().unwrap() >= 0.0, "{key}: {json}");
     }
     assert!(json["stated"].is_null(), "{json}");
-    let transcript = run(&mut transcript::numaherd(&["topology", "--machine", "2x4"]));
+    let transcript = run(&mut transcript::numaherd(&["topology", "--size", "1M"]));
     transcript.ends_with(2).tells(&["--measure"]);
     let small = run(&mut transcript::numaherd(&["topology", "--measure", "--size", "4K"]));
     small.ends_with(1).tells(&["4096 bytes fit into caches", "at least 1M"]);
