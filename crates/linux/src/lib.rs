@@ -10,6 +10,7 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod cpu_time;
 mod file;
 pub mod knobs;
 pub mod live;
