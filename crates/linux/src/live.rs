@@ -43,6 +43,7 @@ pub struct LiveMachine {
     nodes: Option<(Nanos, Vec<NodeState>, bool)>,
     isolated: CpuSet,
     others: others::Others,
+    policies: resident::Policies,
     mover: migrate::Mover,
     beat: Box<dyn FnMut()>,
 }
@@ -91,6 +92,7 @@ impl LiveMachine {
             nodes: None,
             isolated: crate::topology::isolated(&options.root)?,
             others: others::Others::default(),
+            policies: resident::Policies::default(),
             mover: migrate::Mover::new(),
             beat: options.beat,
             root: options.root,
@@ -303,7 +305,8 @@ impl Observe for LiveMachine {
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {
-                resident::fill(&self.root, &mut snapshot, &mut locate).map_err(read_error)?;
+                resident::fill(&self.root, &mut snapshot, &mut self.policies, &mut locate)
+                    .map_err(read_error)?;
             }
         }
         Ok(snapshot)
