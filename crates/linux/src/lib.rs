@@ -10,6 +10,7 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod cpu_time;
 pub mod devices;
 mod file;
 pub mod knobs;

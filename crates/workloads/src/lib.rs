@@ -11,6 +11,9 @@
 //! | [`tally`] | what a thread did and when; all of it together |
 //! | [`latency`] | how long operations took |
 //! | [`pft`] | the page fault test |
+//! | [`measure`] | a machine's latencies and bandwidths, node by node |
+//! | `chase` | latency: dependent loads |
+//! | `flow` | bandwidth: a team that reads or writes |
 //! | [`layout`] | what the workloads need to know of the machine |
 //! | [`marker`] | instructions that mean nothing but to the emulated machine |
 //! | `span` | memory, written and read a cache line at a time |
@@ -22,6 +25,8 @@
 //! Andrea Arcangeli's autonuma-benchmark (numa01, numa02 and their variants), with size, threads
 //! and loops as parameters; our `inverse` is a true mirror of `bind` in all of them.
 
+mod chase;
+mod flow;
 mod forks;
 mod hugetlb;
 mod jbb;
@@ -30,6 +35,7 @@ pub mod kind;
 pub mod latency;
 pub mod layout;
 pub mod marker;
+pub mod measure;
 mod numa01;
 mod numa02;
 mod overcommit;

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod lab;
 mod machine;
 pub mod manual;
+pub mod measure;
 pub mod memtoy;
 pub mod pft;
 pub mod policy;
