@@ -38,6 +38,12 @@ impl TaskStat {
         if self.state == 'R' { TaskState::Runnable } else { TaskState::Sleeping }
     }
 
+    /// Stopped by a signal or a debugger.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
+    }
+
     /// Whether it has ended and only waits to be reaped.
     #[must_use]
     pub fn is_dead(&self) -> bool {
