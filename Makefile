@@ -4,8 +4,8 @@
 CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit lint lab-test compare undo-test kernel-test topology-test tools-test \
-    conformance fuzz lookups manual clean
+.PHONY: demo test deps build unit lint lab-test compare undo-test kernel-test topology-test \
+    fidelity-test speed tools-test conformance fuzz lookups manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -54,6 +54,14 @@ kernel-test: build
 # Boots every machine and captured tree that can be emulated; some ten minutes.
 topology-test: build
 	TOPOLOGIES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 odd_machines
+
+# Measures emulated machines from inside against their files; some ten minutes.
+fidelity-test: build
+	MACHINES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 the_machine_is
+
+# What the emulation carries with every access observed, in instructions a second on two cores.
+speed: build
+	scripts/measure-speed
 
 # Other people's tools in the lab, unmodified.
 tools-test: build
