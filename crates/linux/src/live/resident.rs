@@ -8,6 +8,7 @@
 //! Mappings with a memory policy of their own, or of a process that has one, are left out: whoever
 //! set it knows where that memory belongs. (The kernel leaves them out of its hinting faults, too.)
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -51,12 +52,15 @@ impl Policies {
     /// The process's own, as of the last few seconds; none where they may not be read.
     fn of(&mut self, root: &Path, process: ProcessId, now: Nanos) -> Option<&BTreeSet<u64>> {
         self.0.retain(|_, (at, _)| now.since(*at) < POLICIES_AGE);
-        if !self.0.contains_key(&process) {
-            let mappings = numa_maps::read(root, process.tgid).ok()?.unwrap_or_default();
-            let explicit = mappings.iter().filter(|mapping| mapping.policy != "default");
-            self.0.insert(process, (now, explicit.map(|mapping| mapping.start).collect()));
-        }
-        self.0.get(&process).map(|(_, starts)| starts)
+        let (_, starts) = match self.0.entry(process) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mappings = numa_maps::read(root, process.tgid).ok()?.unwrap_or_default();
+                let explicit = mappings.iter().filter(|mapping| mapping.policy != "default");
+                new.insert((now, explicit.map(|mapping| mapping.start).collect()))
+            }
+        };
+        Some(starts)
     }
 }
 
