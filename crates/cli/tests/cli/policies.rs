@@ -46,7 +46,9 @@ fn under_numactls_name_it_behaves_as_numactl() {
     ] {
         let ours = tool(&links, "numactl", words);
         let Some(theirs) = original("numactl", words) else { return skip("numactl is missing") };
-        assert_eq!((ours.code, &ours.stdout), (theirs.code, &theirs.stdout), "{ours}\n{theirs}");
+        // Before its usage the original prints an empty line, where a program would read results.
+        let result = |of: &Transcript| (of.code, of.stdout.trim_start().to_string());
+        assert_eq!(result(&ours), result(&theirs), "{ours}\n{theirs}");
     }
 }
 
@@ -139,7 +141,7 @@ fn a_policy_is_explained() {
     assert_eq!(json["kernel"], "interleave=relative:1");
     assert_eq!(json["mount"], "interleave=relative:0-1");
     let refused = ["policy", "-m 0", "--machine", "2x4", "--cpuset", "7"];
-    run(&mut numaherd(&refused)).refuses(1, &["none of these nodes"]);
+    run(&mut numaherd(&refused)).refuses(1, &["--cpuset", "7 is out of range"]);
     run(&mut numaherd(&["policy", "nonsense"])).refuses(1, &["mpol="]);
     let einval =
         run(&mut numaherd(&["policy", "mpol=bind:1", "--machine", "2x4", "--cpuset", "0"]));
