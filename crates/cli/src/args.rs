@@ -1,11 +1,13 @@
 //! The command line, as users and scripts see it.
 
+mod look;
 mod workload;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use look::{DoctorArgs, StatusArgs};
 pub use workload::{TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
@@ -20,6 +22,10 @@ pub struct Cli {
 pub enum Command {
     /// Nodes, CPUs, memory and distances
     Topology(TopologyArgs),
+    /// What this kernel and this user may do, what is missing and how to get it
+    Doctor(DoctorArgs),
+    /// Who runs where, where its memory is, what that costs, what to do
+    Status(StatusArgs),
     /// Run one workload here, once
     Bench(Bench),
     /// A workload side by side under several placements

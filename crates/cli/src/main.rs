@@ -5,7 +5,9 @@
 
 mod args;
 mod commands;
+mod estimate;
 mod interrupt;
+mod output;
 mod session;
 
 use std::process::ExitCode;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
     };
     let result = match cli.command {
         Command::Topology(args) => commands::topology::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Status(args) => commands::status::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Cell(args) => commands::cell::run(&args),

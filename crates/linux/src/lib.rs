@@ -11,6 +11,7 @@
 //! ```
 
 mod file;
+pub mod host;
 pub mod knobs;
 pub mod live;
 pub mod memory;
@@ -18,6 +19,7 @@ pub mod numactl;
 pub mod process;
 pub mod reserve;
 pub mod sys;
+pub mod task_counts;
 pub mod topology;
 pub mod undo;
 

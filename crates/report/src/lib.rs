@@ -6,6 +6,7 @@
 //! | [`spread`] | median, least and greatest of a few runs |
 //! | [`interval`] | how sure a median is |
 //! | [`against`] | a comparison beside an earlier one |
+//! | [`listing`] | rows of words: table and CSV |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
 //! | [`course`] | the picture of throughput over time |
@@ -15,6 +16,7 @@ pub mod chart;
 pub mod comparison;
 pub mod course;
 pub mod interval;
+pub mod listing;
 pub mod spread;
 pub mod text;
 
@@ -22,4 +24,5 @@ pub use against::Against;
 pub use comparison::{
     Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
 };
+pub use listing::Listing;
 pub use spread::Spread;
