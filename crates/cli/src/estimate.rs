@@ -71,6 +71,10 @@ fn share(parts: &ByNode, node: NodeId) -> f64 {
 /// what cannot be avoided. With CPU time and memory half and half on two nodes that is 0 to 1;
 /// with all CPU time on node 0 it is exactly node 0's share of the memory.
 pub fn possible(cpu: &ByNode, memory: &ByNode) -> Interval {
+    let weight = |parts: &ByNode| parts.iter().map(|(_, weight)| weight).sum::<u64>();
+    if weight(cpu) == 0 || weight(memory) == 0 {
+        return Interval::UNKNOWN;
+    }
     let nodes = || cpu.iter().map(|(node, _)| *node);
     let high = nodes().map(|node| share(cpu, node).min(share(memory, node))).sum();
     let low = nodes().map(|node| share(cpu, node) + share(memory, node) - 1.0);
@@ -134,6 +138,16 @@ pub fn lost(local: Interval, ratio: f64, waiting: Interval) -> Interval {
     Interval { low: of(remote.low, waiting.low), high: of(remote.high, waiting.high) }
 }
 
+/// The share of the time taken now that is saved when the local share becomes another. From
+/// nothing to all local that is what [`lost`] says is lost.
+///
+/// From half to all local at ρ = 3 and b = ½: 1 − 1 ÷ 1.5 = ⅓.
+pub fn gain(before: f64, after: f64, ratio: f64, waiting: Interval) -> Interval {
+    let time = |local: f64, waiting: f64| 1.0 + waiting * (1.0 - local) * (ratio - 1.0).max(0.0);
+    let of = |waiting: f64| 1.0 - time(after, waiting) / time(before, waiting);
+    Interval { low: of(waiting.low), high: of(waiting.high) }.clamped()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -155,7 +169,7 @@ mod tests {
         // 80 % of the time and 70 % of the memory on node 0: 0.8 + 0.7 - 1 = 0.5 cannot be
         // avoided; 0.7 + 0.2 is the best.
         near(possible(&on(&[8, 2]), &on(&[7, 3])), 0.5, 0.9);
-        near(possible(&on(&[]), &on(&[1])), 0.0, 0.0);
+        assert_eq!(possible(&on(&[0]), &on(&[1])), Interval::UNKNOWN);
     }
 
     #[test]
@@ -182,6 +196,13 @@ mod tests {
         near(lost(Interval::exactly(0.0), 3.0, Interval::UNKNOWN), 0.0, 0.6667);
         near(lost(Interval::exactly(1.0), 3.0, Interval::UNKNOWN), 0.0, 0.0);
         near(lost(Interval { low: 0.5, high: 1.0 }, 3.0, Interval::exactly(1.0)), 0.0, 0.5);
+    }
+
+    #[test]
+    fn a_gain_is_what_is_no_longer_lost() {
+        near(gain(0.5, 1.0, 3.0, Interval::exactly(0.5)), 1.0 / 3.0, 1.0 / 3.0);
+        near(gain(0.0, 1.0, 3.0, Interval::exactly(0.5)), 0.5, 0.5);
+        near(gain(1.0, 0.5, 3.0, Interval::UNKNOWN), 0.0, 0.0);
     }
 
     #[test]

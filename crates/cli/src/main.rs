@@ -8,7 +8,9 @@ mod commands;
 mod estimate;
 mod interrupt;
 mod output;
+mod runs;
 mod session;
+mod targets;
 
 use std::process::ExitCode;
 
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         Command::Compare(args) => commands::compare::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),
+        Command::Advise(args) => commands::advise::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Restore(args) => commands::restore::run(&args),
         Command::Supervise(args) => commands::restore::supervise(&args),
         Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),

@@ -10,6 +10,7 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod cgroup;
 mod file;
 pub mod host;
 pub mod knobs;

@@ -1,10 +1,12 @@
 //! One module per command: from validated arguments to results.
 
+pub mod advise;
 pub mod balance;
 pub mod bench;
 pub mod cell;
 pub mod compare;
 pub mod doctor;
+pub mod explain;
 pub mod lab;
 mod machine;
 pub mod restore;

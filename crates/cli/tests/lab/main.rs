@@ -15,6 +15,7 @@ mod killed;
 mod machines;
 mod measured;
 mod processes;
+mod seeing;
 mod terminal;
 mod tools;
 mod workloads;

@@ -254,7 +254,12 @@ impl Facts {
     fn lab(&self) -> Finding {
         match &self.lab {
             Ok(kernel) => ok("lab", format!("ready: boots {kernel}")),
-            Err(lacks) => less("lab", State::Missing, lacks.clone(), "'make lab', or ignore it"),
+            Err(lacks) => less(
+                "lab",
+                State::Missing,
+                lacks.clone(),
+                "'make build' in a checkout brings it; production hosts need no lab",
+            ),
         }
     }
 

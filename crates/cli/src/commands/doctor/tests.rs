@@ -133,7 +133,7 @@ fn what_is_missing_is_named_with_what_to_do() {
             "NUMAHERD_STATE",
         ),
         (with(|f| f.left = vec!["9-8".into()]), "undo", State::Limited, "9-8", "numaherd restore"),
-        (with(|f| f.lab = Err("no QEMU".into())), "lab", State::Missing, "no QEMU", "make lab"),
+        (with(|f| f.lab = Err("no QEMU".into())), "lab", State::Missing, "no QEMU", "make build"),
     ];
     for (facts, topic, state, found, remedy) in table {
         let findings = facts.findings();

@@ -202,7 +202,7 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
 
 /// The command that brings a process and its memory together. Without the kernel's balancing
 /// there are no faults to go by, and `--tune-kernel` switches it on.
-fn balance(pid: u32, machine: &Machine) -> String {
+pub fn balance(pid: u32, machine: &Machine) -> String {
     let sudo = if machine.root { "" } else { "sudo " };
     let off = machine.numa_balancing.is_some_and(|mode| mode & 1 == 0);
     format!("{sudo}numaherd balance {}-p {pid}", if off { "--tune-kernel " } else { "" })
