@@ -1,5 +1,6 @@
 //! The command line, as users and scripts see it.
 
+mod look;
 mod measure;
 mod memory;
 mod workload;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use workload::{TieArg, WorkloadArgs};
 
@@ -31,6 +33,10 @@ pub enum Command {
     Policy(PolicyArgs),
     /// Try policies on memory of its own, by commands
     Memtoy(Memtoy),
+    /// What this kernel and this user may do, what is missing and how to get it
+    Doctor(DoctorArgs),
+    /// Who runs where, where its memory is, what that costs, what to do
+    Status(StatusArgs),
     /// Run one workload here, once
     #[command(
         after_help = "Also: numaherd bench pft, the page fault test, with options of its own (--help)."
@@ -43,6 +49,10 @@ pub enum Command {
     Cell(CellArgs),
     /// Keep tasks and their memory together until CMD or the processes end, or Ctrl-C
     Balance(Balance),
+    /// What a move would bring, cost and need, before doing it
+    Advise(AdviseArgs),
+    /// Why balance moved something, or not
+    Explain(ExplainArgs),
     /// Put back whatever an ended or killed balance left
     Restore(Restore),
     /// Watches over a session
@@ -213,11 +223,21 @@ pub struct Bench {
 }
 
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command"]))]
+#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command", "cgroup", "all"]))]
 pub struct Balance {
     /// Look after this process and its descendants (repeatable)
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Vec<u32>,
+    /// Look after the processes of this control group (version 2) and of those below it: a folder,
+    /// or a name such as system.slice/db.service (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
+    /// Look after every busy process; only says what it would do, unless --apply is given
+    #[arg(long)]
+    pub all: bool,
+    /// With --all: do it
+    #[arg(long, requires = "all")]
+    pub apply: bool,
     /// End when everything has converged
     #[arg(long)]
     pub once: bool,
@@ -237,7 +257,8 @@ pub struct Balance {
     /// Do without BPF: evidence is where each process's pages lie
     #[arg(long)]
     pub no_bpf: bool,
-    /// Write every action with its reason to FILE, one JSON object a line
+    /// Write every action with its reason to FILE, one JSON object a line [default: a file that
+    /// explain finds by the run's id]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Write what the run came to to FILE, as JSON

@@ -6,8 +6,12 @@
 mod args;
 mod commands;
 mod drop_in;
+mod estimate;
 mod interrupt;
+mod output;
+mod runs;
 mod session;
+mod targets;
 
 use std::process::ExitCode;
 
@@ -60,10 +64,14 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Memtoy(args) => commands::memtoy::run(&args),
         Command::Manual(args) => commands::manual::run(&args),
         Command::Policy(args) => commands::policy::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Status(args) => commands::status::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),
+        Command::Advise(args) => commands::advise::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
         Command::Restore(args) => commands::restore::run(&args),
         Command::Supervise(args) => commands::restore::supervise(&args),
         Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),

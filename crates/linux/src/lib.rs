@@ -10,9 +10,11 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod cgroup;
 pub mod cpu_time;
 pub mod devices;
 mod file;
+pub mod host;
 pub mod knobs;
 pub mod live;
 pub mod memory;
@@ -20,6 +22,7 @@ pub mod numactl;
 pub mod process;
 pub mod reserve;
 pub mod sys;
+pub mod task_counts;
 pub mod topology;
 pub mod undo;
 pub mod universe;

@@ -99,6 +99,12 @@ impl LiveMachine {
         })
     }
 
+    /// Looks after these processes and their descendants too. Whoever is looked after stays so
+    /// until it ends: what its owner allowed is known only here.
+    pub fn retarget(&mut self, targets: impl IntoIterator<Item = u32>) {
+        self.targets = targets.into_iter().collect();
+    }
+
     /// Faults that were lost because we were too slow.
     #[must_use]
     pub fn lost_faults(&self) -> u64 {

@@ -1,9 +1,12 @@
 //! One module per command: from validated arguments to results.
 
+pub mod advise;
 pub mod balance;
 pub mod bench;
 pub mod cell;
 pub mod compare;
+pub mod doctor;
+pub mod explain;
 pub mod lab;
 mod machine;
 pub mod manual;
@@ -15,5 +18,6 @@ pub mod restore;
 pub mod run;
 pub mod shell;
 mod site;
+pub mod status;
 pub mod topology;
 pub mod tracing;

@@ -12,6 +12,7 @@ mod bench;
 mod machines;
 mod policies;
 mod restore;
+mod seeing;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

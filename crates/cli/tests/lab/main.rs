@@ -16,6 +16,7 @@ mod machines;
 mod measured;
 mod policies;
 mod processes;
+mod seeing;
 mod terminal;
 mod tools;
 mod workloads;
