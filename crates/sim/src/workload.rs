@@ -1,0 +1,249 @@
+//! Workload files: processes, their threads and memory, and what each thread does.
+//!
+//! ```
+//! let text = r#"
+//! title = "every thread writes its own slice ten times"
+//! [[process]]
+//! threads_per_cpu = 1.0
+//! memory_mib = 1024
+//! [[process.phase]]
+//! memory = "slice"
+//! times = 10
+//! "#;
+//! let workload = numaherd_sim::Workload::parse("mine", "mine.toml", text).unwrap();
+//! assert_eq!(workload.process[0].threads_on(8), 8);
+//! ```
+
+use serde::Deserialize;
+
+use crate::SimError;
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Its name: the file's, without the ending.
+    #[serde(skip)]
+    pub name: String,
+    /// One line on what it does.
+    pub title: String,
+    /// Where its definition comes from.
+    #[serde(default)]
+    pub source: String,
+    /// Kinds of processes; all start at once.
+    pub process: Vec<ProcessSpec>,
+}
+
+/// Processes of one kind.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessSpec {
+    /// How many.
+    #[serde(default = "one")]
+    pub copies: u32,
+    /// Threads of each; or `threads_per_cpu`.
+    pub threads: Option<u32>,
+    /// Threads of each, per CPU of the machine.
+    pub threads_per_cpu: Option<f64>,
+    /// Memory of each.
+    pub memory_mib: u64,
+    /// Where it lies at the start, for placements that tie nothing.
+    #[serde(default)]
+    pub start: Start,
+    /// What a static placement ties to nodes.
+    #[serde(default)]
+    pub bind: Bind,
+    /// What each thread does, one after the other.
+    pub phase: Vec<PhaseSpec>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Where memory lies at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// All on the node where the first thread of the process starts.
+    #[default]
+    FirstTouch,
+    /// All on the machine's first node.
+    OneNode,
+    /// Each slice on the node where its thread starts.
+    OwnThread,
+}
+
+/// What a static placement ties to nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bind {
+    /// Each thread with its slice.
+    #[default]
+    Thread,
+    /// Each process whole, on its part of the nodes.
+    Process,
+}
+
+/// Part of the memory that a phase goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// All memory of the process.
+    All,
+    /// The thread's own slice: an equal part of it.
+    Slice,
+}
+
+/// Passes over memory.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseSpec {
+    /// Which.
+    pub memory: Part,
+    /// How often.
+    pub times: u32,
+    /// Writing (or only reading).
+    #[serde(default = "yes")]
+    pub writes: bool,
+    /// Computing between lines of 64 bytes, in nanoseconds.
+    #[serde(default)]
+    pub compute_ns: f64,
+    /// Sleep after each pass.
+    #[serde(default)]
+    pub sleep_ms: f64,
+    /// All threads of the process wait for each other at the end of the phase.
+    #[serde(default)]
+    pub barrier: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl ProcessSpec {
+    /// Threads on a machine of so many CPUs; at least one.
+    #[must_use]
+    pub fn threads_on(&self, cpus: usize) -> usize {
+        let per_cpu = self.threads_per_cpu.map(|per_cpu| (per_cpu * cpus as f64).round() as usize);
+        per_cpu.or(self.threads.map(|n| n as usize)).unwrap_or(1).max(1)
+    }
+}
+
+impl Workload {
+    /// Reads a workload file's text. `path` is only for messages.
+    ///
+    /// # Errors
+    /// [`SimError::Parse`] with path, line, and what was expected.
+    pub fn parse(name: &str, path: &str, text: &str) -> Result<Workload, SimError> {
+        let mut workload: Workload =
+            toml::from_str(text).map_err(|e| SimError::toml(path, text, &e))?;
+        workload.name = name.to_string();
+        match workload.problem() {
+            None => Ok(workload),
+            Some((process, expected)) => {
+                let nth = text.lines().zip(1..).filter(|(line, _)| line.trim() == "[[process]]");
+                let line = nth.map(|(_, number)| number).nth(process).unwrap_or(1);
+                Err(SimError::Parse { path: path.into(), line, expected })
+            }
+        }
+    }
+
+    /// The first process with something wrong, and what was expected.
+    fn problem(&self) -> Option<(usize, String)> {
+        if self.process.is_empty() {
+            return Some((0, "a [[process]] table".into()));
+        }
+        self.process.iter().enumerate().find_map(|(i, process)| process.problem().map(|p| (i, p)))
+    }
+
+    /// Bytes that all threads go over, on a machine of so many CPUs.
+    #[must_use]
+    pub fn bytes(&self, cpus: usize) -> f64 {
+        let of = |process: &ProcessSpec| {
+            let memory = (process.memory_mib << 20) as f64;
+            let threads = process.threads_on(cpus) as f64;
+            let pass = |phase: &PhaseSpec| match phase.memory {
+                Part::All => f64::from(phase.times) * memory * threads,
+                Part::Slice => f64::from(phase.times) * memory,
+            };
+            f64::from(process.copies) * process.phase.iter().map(pass).sum::<f64>()
+        };
+        self.process.iter().map(of).sum()
+    }
+}
+
+impl ProcessSpec {
+    fn problem(&self) -> Option<String> {
+        if self.threads.is_some() == self.threads_per_cpu.is_some() {
+            return Some("process.threads or process.threads_per_cpu, one of them".into());
+        }
+        let threads = self.threads_per_cpu.unwrap_or(1.0);
+        if self.threads == Some(0) || !(threads > 0.0 && threads <= 100.0) {
+            return Some("process.threads above 0, threads_per_cpu above 0 and at most 100".into());
+        }
+        if self.copies == 0 || self.copies > 10_000 {
+            return Some("process.copies: 1 to 10000".into());
+        }
+        if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
+            return Some("process.memory_mib: 2 to 16777216".into());
+        }
+        if self.phase.is_empty() {
+            return Some("a [[process.phase]] table".into());
+        }
+        let sound = |ns: f64| ns.is_finite() && (0.0..=1e9).contains(&ns);
+        for phase in &self.phase {
+            if phase.times == 0 || !sound(phase.compute_ns) || !sound(phase.sleep_ms) {
+                return Some(
+                    "process.phase: times above 0, compute_ns and sleep_ms 0 to 1e9".into(),
+                );
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub fn slices(threads: u32, mib: u64, times: u32) -> Workload {
+        let text = format!(
+            "title = \"slices\"\n[[process]]\nthreads = {threads}\nmemory_mib = {mib}\n\
+             [[process.phase]]\nmemory = \"slice\"\ntimes = {times}\n"
+        );
+        Workload::parse("slices", "slices.toml", &text).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_counted_as_the_definitions_have_them() {
+        let mut workload = slices(4, 1024, 800);
+        assert_eq!(workload.bytes(4), 800.0 * f64::from(1 << 30));
+        // numa01: 2 processes × T threads × 3 GiB × 51, T = 12.
+        workload.process[0] = ProcessSpec {
+            copies: 2,
+            threads: None,
+            threads_per_cpu: Some(0.5),
+            memory_mib: 3072,
+            phase: vec![PhaseSpec {
+                memory: Part::All,
+                times: 51,
+                ..workload.process[0].phase[0].clone()
+            }],
+            ..workload.process[0].clone()
+        };
+        assert_eq!(workload.bytes(24), 2.0 * 12.0 * 3.0 * 51.0 * f64::from(1 << 30));
+    }
+
+    #[test]
+    fn a_wrong_file_says_line_and_what_was_expected() {
+        let says = |text: &str| Workload::parse("w", "w.toml", text).unwrap_err().to_string();
+        let good = "title = \"t\"\n[[process]]\nthreads = 1\nmemory_mib = 2\n[[process.phase]]\nmemory = \"all\"\ntimes = 1\n";
+        Workload::parse("w", "w.toml", good).unwrap();
+        assert!(says(&good.replace("\"all\"", "\"some\"")).starts_with("w.toml:6: "));
+        let both = good.replace("threads = 1", "threads = 1\nthreads_per_cpu = 1.0");
+        assert!(says(&both).starts_with("w.toml:2: expected process.threads or"));
+        assert!(says(&good.replace("times = 1", "times = 0")).contains("times above 0"));
+        assert!(says(&good.replace("times", "tmes")).contains("tmes"));
+    }
+}
