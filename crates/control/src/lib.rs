@@ -3,6 +3,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`evidence`] | who touched which memory, summed up from hinting faults |
+//! | [`region`] | the same of one region, page by page |
 //! | [`controller`] | one turn of the loop, and what came of it |
 //! | [`pace`] | how long to wait until the next turn |
 //!
@@ -11,6 +12,7 @@
 pub mod controller;
 pub mod evidence;
 pub mod pace;
+pub mod region;
 
 pub use controller::{Controller, Turn};
 pub use pace::Pace;

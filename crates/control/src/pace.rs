@@ -11,7 +11,7 @@ const QUICK: Nanos = Nanos(100_000_000);
 /// Between turns after nothing has happened for long.
 const SLOW: Nanos = Nanos(1_000_000_000);
 
-/// Wait after a turn that only looked, in turns: a quarter of a CPU at the most. Guessed.
+/// Wait after a turn that only looked, in units of its CPU time: a quarter of a CPU at the most. Guessed.
 const REST: u64 = 3;
 
 /// The waiting times.
@@ -27,12 +27,12 @@ impl Pace {
         Pace { wait: QUICK }
     }
 
-    /// How long to wait after a turn that acted or not, converged or not, and took so long. A
-    /// turn that only looked is followed by a wait of several times its length: on slow CPUs,
+    /// How long to wait after a turn that acted or not, converged or not, and used so much CPU
+    /// time. A turn that only looked is followed by a wait of several times that: on slow CPUs,
     /// looking is dear.
-    pub fn next(&mut self, acted: bool, converged: bool, took: Nanos) -> Nanos {
+    pub fn next(&mut self, acted: bool, converged: bool, used: Nanos) -> Nanos {
         self.wait = if converged && !acted { Nanos((self.wait.0 * 2).min(SLOW.0)) } else { QUICK };
-        if acted { self.wait } else { Nanos(self.wait.0.max(REST * took.0).min(SLOW.0)) }
+        if acted { self.wait } else { Nanos(self.wait.0.max(REST * used.0).min(SLOW.0)) }
     }
 }
 

@@ -16,6 +16,7 @@ use numaherd_model::{
 };
 
 use crate::process::{TaskReader, TaskStat};
+use crate::sys::pages::{self, PageStatus};
 use crate::sys::{SysError, affinity, clock};
 use crate::{ReadError, knobs, memory};
 
@@ -273,7 +274,7 @@ impl Observe for LiveMachine {
         let (nodes, kernel_tiering) = self.read_nodes(now)?;
         let mut snapshot = Snapshot {
             time: now,
-            page_size: crate::sys::pages::size(),
+            page_size: pages::size(),
             topology: self.topology.clone(),
             nodes,
             tasks,
@@ -289,7 +290,9 @@ impl Observe for LiveMachine {
                 source.drain(faults).map_err(failed)?;
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
-            None => resident::fill(&self.root, &mut snapshot).map_err(read_error)?,
+            None => {
+                resident::fill(&self.root, &mut snapshot, &mut locate).map_err(read_error)?;
+            }
         }
         Ok(snapshot)
     }
@@ -328,6 +331,15 @@ impl Actuate for LiveMachine {
             }
         }
         Ok(outcomes)
+    }
+}
+
+/// Where pages of a process are; nothing of one that has ended or belongs to someone else.
+fn locate(tgid: u32, addresses: &[u64]) -> Vec<PageStatus> {
+    let mut status = Vec::new();
+    match pages::query(tgid, addresses, &mut status) {
+        Ok(()) => status.into_iter().map(PageStatus::from_raw).collect(),
+        Err(_) => Vec::new(),
     }
 }
 

@@ -50,6 +50,8 @@ pub struct Summary {
     pub converged_at_ns: Option<u64>,
     /// Turns of the loop.
     pub turns: u64,
+    /// CPU time of the balancer, its start included, in nanoseconds.
+    pub cpu_ns: u64,
     /// What it used for evidence.
     pub evidence: String,
 }
@@ -91,8 +93,10 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         eprintln!("numaherd: put back {}", tell(&undone));
     }
     eprintln!(
-        "numaherd: placed {} tasks; {} pages stay where they were moved",
-        summary.tasks_placed, summary.pages_moved
+        "numaherd: placed {} tasks; {} pages stay where they were moved; used {:.2} s of CPU time",
+        summary.tasks_placed,
+        summary.pages_moved,
+        summary.cpu_ns as f64 / 1e9
     );
     Ok(code)
 }
@@ -155,7 +159,7 @@ impl Runner {
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
         loop {
-            let begin = clock::monotonic();
+            let before = clock::cpu_time();
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) => match child {
@@ -176,8 +180,9 @@ impl Runner {
                 self.slow = turn.plan.converged;
                 tune(session, if self.slow { &SCAN_SLOW } else { &SCAN_QUICK })?;
             }
-            let wait =
-                self.pace.next(turn.acted(), turn.plan.converged, clock::monotonic().since(begin));
+            let used = clock::cpu_time().since(before);
+            self.summary.cpu_ns = clock::cpu_time().0;
+            let wait = self.pace.next(turn.acted(), turn.plan.converged, used);
             let until = Instant::now() + Duration::from_nanos(wait.0);
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::controller::tests::snapshot;
 use numaherd_model::scene::{PROCESS, task_id};
-use numaherd_model::{CpuId, FaultFlags};
+use numaherd_model::{CpuId, FaultFlags, Pages, RegionUse};
 
 fn fault(tid: u32, address: u64, node: u32, last: Option<u8>) -> HintingFault {
     HintingFault {
@@ -45,9 +45,9 @@ fn faults_fall_into_regions_of_two_mebibytes() {
 const LATELY: u64 = 19_000_000_000;
 
 /// One pass over 32 pages of one region by the given tasks in turn, at a time.
-fn pass(tids: &[u32], time: u64) -> Vec<HintingFault> {
+fn pass(tids: &[u32], time_ms: u64) -> Vec<HintingFault> {
     let touch = |(i, tid): (u64, &u32)| HintingFault {
-        time: Nanos(LATELY + time),
+        time: Nanos(LATELY + time_ms * 1_000_000),
         ..fault(*tid, 0x4000_0000 + i * 4096, 0, None)
     };
     (0..32).zip(tids.iter().cycle()).map(touch).collect()
@@ -74,7 +74,7 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
 #[test]
 fn who_touched_a_page_before_the_task_was_born_does_not_count() {
     let mut snapshot = snapshot(2);
-    snapshot.tasks[1].age = Nanos(snapshot.time.0 - LATELY - 15);
+    snapshot.tasks[1].age = Nanos(snapshot.time.0 - LATELY - 15_000_000);
     let mut evidence = Evidence::new();
     evidence.add(&pass(&[1], 10), &snapshot);
     evidence.add(&pass(&[2], 20), &snapshot);

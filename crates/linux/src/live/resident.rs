@@ -1,8 +1,10 @@
 //! The lowest grade of evidence: where each process's pages lie.
 //!
-//! `numa_maps` says how many pages of a mapping are on each node and nothing of who uses them,
-//! so every busy thread of a process is taken to use all of its memory alike. That is enough to
-//! bring whole processes together with their memory, as numad does, and no more.
+//! The page tables say on which node a page is and nothing of who uses it, so every busy thread
+//! of a process is taken to use all of its memory alike. That is enough to bring whole processes
+//! together with their memory, as numad does, and no more.
+//!
+//! A mapping is cut into pieces, and of each piece a few pages spread over it are looked up.
 
 use std::path::Path;
 
@@ -12,39 +14,58 @@ use numaherd_model::{
 };
 
 use crate::ReadError;
-use crate::memory::{maps, numa_maps};
+use crate::memory::maps::{self, AnonymousRange};
+use crate::sys::pages::PageStatus;
 
-/// Mappings below this are not worth looking at.
-const LEAST_PAGES: u64 = 512;
+/// Mappings below this are not worth looking at, and no piece is smaller.
+const LEAST_PIECE: u64 = 2 << 20;
 
-/// Fills in regions and faults per node from `numa_maps`.
-pub fn fill(root: &Path, snapshot: &mut Snapshot) -> Result<(), ReadError> {
+/// No piece is larger: what one plan moves at most.
+const LARGEST_PIECE: u64 = 16 << 20;
+
+/// Pieces of a mapping, if that makes them neither too small nor too large.
+const PIECES: u64 = 512;
+
+/// Pieces of a process that are looked at, lowest addresses first: 64 GiB at the most.
+const MOST_PIECES: usize = 4096;
+
+/// Pages looked up in a piece. Guessed: one in 32 of a piece of 2 MiB.
+const SAMPLES: u64 = 16;
+
+/// Says where the pages at these addresses of a process are, one answer an address; none where
+/// it may not be known.
+pub type Locate<'a> = dyn FnMut(u32, &[u64]) -> Vec<PageStatus> + 'a;
+
+/// Fills in regions and faults per node.
+pub fn fill(
+    root: &Path,
+    snapshot: &mut Snapshot,
+    locate: &mut Locate<'_>,
+) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
     let mut processes: Vec<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
     processes.sort_unstable();
     processes.dedup();
     for process in processes {
-        let users: Vec<TaskId> = snapshot
-            .tasks
-            .iter()
-            .filter(|task| task.process == process && task.busy_permille > 0)
-            .map(|task| task.id)
-            .collect();
-        let mappings = numa_maps::read(root, process.tgid)?.unwrap_or_default();
+        let busy = |task: &&numaherd_model::Task| task.process == process && task.busy_permille > 0;
+        let users: Vec<TaskId> = snapshot.tasks.iter().filter(busy).map(|task| task.id).collect();
+        if users.is_empty() {
+            continue;
+        }
         let ranges = maps::read(root, process.tgid)?.unwrap_or_default();
-        for range in ranges {
-            let Some(mapping) = mappings.iter().find(|m| m.start == range.start) else { continue };
-            let pages_of =
-                |&(node, bytes): &(NodeId, Bytes)| (node, bytes.pages(snapshot.page_size));
-            let pages: Vec<(NodeId, Pages)> = mapping.nodes.iter().map(pages_of).collect();
+        let pieces: Vec<AnonymousRange> = ranges.iter().flat_map(cut).take(MOST_PIECES).collect();
+        let addresses: Vec<u64> = pieces.iter().flat_map(samples).collect();
+        let places = locate(process.tgid, &addresses);
+        for (piece, places) in pieces.iter().zip(places.chunks(SAMPLES as usize)) {
+            let pages = pages_of(piece, places, snapshot.page_size);
             let all: u64 = pages.iter().map(|(_, pages)| pages.0).sum();
-            if all < LEAST_PAGES || users.is_empty() {
+            if all == 0 {
                 continue;
             }
             let share = all / users.len() as u64;
             snapshot.regions.push(Region {
-                id: RegionId { process, start: range.start },
-                len: range.len,
+                id: RegionId { process, start: piece.start },
+                len: piece.len,
                 users: users.iter().map(|&task| RegionUse { task, faults: share }).collect(),
                 age: Nanos(0),
                 pages,
@@ -54,6 +75,41 @@ pub fn fill(root: &Path, snapshot: &mut Snapshot) -> Result<(), ReadError> {
     snapshot.regions.sort_by_key(|region| region.id);
     sum_up(snapshot);
     Ok(())
+}
+
+/// The pieces of a mapping, at multiples of their size where the kernel can use huge pages.
+fn cut(range: &AnonymousRange) -> Vec<AnonymousRange> {
+    let size =
+        (range.len.0 / PIECES).clamp(LEAST_PIECE, LARGEST_PIECE).next_multiple_of(LEAST_PIECE);
+    let (mut start, end) = (range.start, range.start + range.len.0);
+    let mut pieces = Vec::new();
+    while range.len.0 >= LEAST_PIECE && start < end && pieces.len() < MOST_PIECES {
+        let next = ((start / LEAST_PIECE) * LEAST_PIECE + size).min(end);
+        pieces.push(AnonymousRange { start, len: Bytes(next - start) });
+        start = next;
+    }
+    pieces
+}
+
+/// Addresses spread over a piece.
+fn samples(piece: &AnonymousRange) -> impl Iterator<Item = u64> + use<> {
+    let (start, len) = (piece.start, piece.len.0);
+    (0..SAMPLES).map(move |nth| (start + len * nth / SAMPLES) & !0xfff)
+}
+
+/// A piece's resident pages per node, going by those looked up.
+fn pages_of(piece: &AnonymousRange, places: &[PageStatus], page: Bytes) -> Vec<(NodeId, Pages)> {
+    let mut nodes: Vec<(NodeId, u64)> = Vec::new();
+    for place in places {
+        if let PageStatus::On(node) = place {
+            match nodes.binary_search_by_key(node, |(node, _)| *node) {
+                Ok(i) => nodes[i].1 += 1,
+                Err(i) => nodes.insert(i, (*node, 1)),
+            }
+        }
+    }
+    let all = piece.len.pages(page).0;
+    nodes.into_iter().map(|(node, seen)| (node, Pages(all * seen / SAMPLES))).collect()
 }
 
 /// Each task's faults per node, as if it had touched its share of every page.

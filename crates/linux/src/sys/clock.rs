@@ -8,6 +8,12 @@ pub fn monotonic() -> Nanos {
     read(libc::CLOCK_MONOTONIC)
 }
 
+/// CPU time this process has used, all threads together.
+#[must_use]
+pub fn cpu_time() -> Nanos {
+    read(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
 /// Time since boot, suspended time included: what a task's start time counts.
 #[must_use]
 pub fn since_boot() -> Nanos {
@@ -44,5 +50,8 @@ mod tests {
         assert!(start <= now.0 && now.0 - start < 3_600_000_000_000, "{start} {now}");
         let first = monotonic();
         assert!(monotonic() >= first);
+        let worked = cpu_time();
+        assert!((0..1_000_000u64).fold(0, |a, b| std::hint::black_box(a ^ b)) > 0);
+        assert!(worked > Nanos(0) && cpu_time() > worked);
     }
 }

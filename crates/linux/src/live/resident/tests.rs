@@ -1,31 +1,35 @@
-//! A made-up process: what its numa_maps say becomes regions, users and faults per node.
+//! A made-up process: where its pages lie becomes regions, users and faults per node.
 
 use super::*;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
 
-/// Two anonymous mappings of 4 MiB each, one of them by huge pages; a file; one too small to
-/// matter.
+/// Two anonymous mappings of 4 MiB each; a file; one too small to matter.
 const MAPS: &str = "\
-400000-401000 r-xp 00000000 08:01 77 /bin/load
+400000-800000 rw-p 00000000 08:01 77 /bin/load
 7f0000000000-7f0000400000 rw-p 00000000 00:00 0
 7f0001000000-7f0001400000 rw-p 00000000 00:00 0
 7f0002000000-7f0002001000 rw-p 00000000 00:00 0
 ";
-const NUMA_MAPS: &str = "\
-00400000 default file=/bin/load mapped=1 N0=1 kernelpagesize_kB=4
-7f0000000000 default anon=1000 dirty=1000 N0=800 N1=200 kernelpagesize_kB=4
-7f0001000000 default anon=2 dirty=2 N1=2 kernelpagesize_kB=2048
-7f0002000000 default anon=1 dirty=1 N0=1 kernelpagesize_kB=4
-";
 
-fn filled(maps: &str, numa_maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
+/// The first mapping is on node 0 up to its last MiB, which is on node 1; of the second, only
+/// the second half was ever touched, on node 1.
+fn place(address: u64) -> PageStatus {
+    match address & 0xff_ffff {
+        0x30_0000.. if address < 0x7f00_0100_0000 => PageStatus::On(NodeId(1)),
+        0x20_0000.. if address >= 0x7f00_0100_0000 => PageStatus::On(NodeId(1)),
+        _ if address < 0x7f00_0100_0000 => PageStatus::On(NodeId(0)),
+        _ => PageStatus::Absent,
+    }
+}
+
+fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("proc/1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("maps"), maps).unwrap();
-    std::fs::write(folder.join("numa_maps"), numa_maps).unwrap();
     let mut snapshot = scene.snapshot();
-    fill(root.path(), &mut snapshot)?;
+    let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
+    fill(root.path(), &mut snapshot, &mut locate)?;
     Ok(snapshot)
 }
 
@@ -38,36 +42,49 @@ fn two_of_three() -> Scene {
 
 #[test]
 fn every_busy_thread_is_taken_to_use_all_of_its_process_memory_alike() {
-    let snapshot = filled(MAPS, NUMA_MAPS, &two_of_three()).unwrap();
+    let snapshot = filled(MAPS, &two_of_three()).unwrap();
     assert_eq!(snapshot.grade, EvidenceGrade::ResidentPages);
+    // Pieces of 2 MiB: two of the first mapping, the touched one of the second.
     let starts: Vec<RegionId> = snapshot.regions.iter().map(|region| region.id).collect();
     let region = |start| RegionId { process: PROCESS, start };
-    assert_eq!(starts, [region(0x7f00_0000_0000), region(0x7f00_0100_0000)]);
-    // 1000 pages and two huge ones of 512 each, half of them to each of the two.
+    let expected = [0x7f00_0000_0000, 0x7f00_0020_0000, 0x7f00_0120_0000].map(region);
+    assert_eq!(starts, expected);
     let user = |tid, faults| RegionUse { task: task_id(tid), faults };
-    assert_eq!(snapshot.regions[0].users, [user(1, 500), user(2, 500)]);
-    assert_eq!(snapshot.regions[1].users, [user(1, 512), user(2, 512)]);
-    assert_eq!(snapshot.regions[1].pages, [(NodeId(1), Pages(1024))]);
-    // On node 0 800/2 pages, on node 1 200/2 + 1024/2.
+    assert_eq!(snapshot.regions[1].users, [user(1, 256), user(2, 256)]);
+    let both = [(NodeId(0), Pages(256)), (NodeId(1), Pages(256))];
+    assert_eq!(snapshot.regions[1].pages, both);
+    // Half of (512 + 256) pages on node 0, of (256 + 512) on node 1.
     let on = |node, shared| NodeFaults { node: NodeId(node), private: 0, shared };
-    assert_eq!(snapshot.tasks[0].faults, [on(0, 400), on(1, 612)]);
+    assert_eq!(snapshot.tasks[0].faults, [on(0, 384), on(1, 384)]);
     assert_eq!(snapshot.tasks[1].faults, snapshot.tasks[0].faults);
     assert_eq!(snapshot.tasks[2].faults, []);
+}
+
+#[test]
+fn a_large_mapping_is_cut_into_pieces_that_can_be_moved_whole() {
+    let range = |start, len| AnonymousRange { start, len: Bytes(len) };
+    let sizes = |len| cut(&range(1 << 40, len)).iter().map(|piece| piece.len.0 >> 20).max();
+    // 3 GiB in 512 pieces are 6 MiB each; 1 TiB would be 2 GiB each.
+    assert_eq!([sizes(8 << 20), sizes(3 << 30), sizes(1 << 40)], [Some(2), Some(6), Some(16)]);
+    // One that begins in the middle of a huge page gets back in step at once.
+    let odd = cut(&range((1 << 40) + 0x1000, 5 << 20));
+    let ends: Vec<u64> = odd.iter().map(|piece| piece.start + piece.len.0 - (1 << 40)).collect();
+    assert_eq!(ends, [2 << 20, 4 << 20, (5 << 20) + 0x1000]);
 }
 
 #[test]
 fn nothing_is_made_up_for_a_process_that_has_ended_or_sleeps() {
     let mut asleep = Scene::even(2, 4);
     asleep.task(1, 0, 0);
-    let nothing = filled(MAPS, NUMA_MAPS, &asleep).unwrap();
+    let nothing = filled(MAPS, &asleep).unwrap();
     assert!(nothing.regions.is_empty() && nothing.tasks[0].faults.is_empty());
     // It ended between the two reads.
-    let nothing = filled("", NUMA_MAPS, &two_of_three()).unwrap();
+    let nothing = filled("", &two_of_three()).unwrap();
     assert!(nothing.regions.is_empty());
 }
 
 #[test]
-fn what_is_no_numa_maps_names_file_and_line() {
-    let error = filled(MAPS, "00400000 default N0=x\n", &two_of_three()).unwrap_err();
-    assert!(error.to_string().contains("proc/1/numa_maps line 1"), "{error}");
+fn what_is_no_maps_names_file_and_line() {
+    let error = filled("400000 rw-p\n", &two_of_three()).unwrap_err();
+    assert!(error.to_string().contains("proc/1/maps line 1"), "{error}");
 }
