@@ -1,8 +1,12 @@
 //! The command line, as users and scripts see it.
 
+mod workload;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub use workload::{TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
 #[derive(Parser)]
@@ -144,108 +148,6 @@ pub struct Bench {
     pub part: Option<usize>,
 }
 
-/// A workload and its parameters.
-#[derive(Args, Clone)]
-pub struct WorkloadArgs {
-    /// The workload
-    #[arg(value_enum, value_name = "WORKLOAD")]
-    pub name: Workload,
-    /// Threads of all processes together [default: one per CPU]
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    pub threads: Option<usize>,
-    /// Memory of one process: bytes, or with K, M or G
-    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
-    pub size: Option<usize>,
-    /// How often each thread writes its memory
-    #[arg(long, value_name = "N", value_parser = parse_count)]
-    pub loops: Option<usize>,
-    /// Huge pages: ask for them or refuse them [default: as the system has it]
-    #[arg(long, value_enum)]
-    pub thp: Option<OnOff>,
-    /// Where threads and memory are when the timed part begins, for placements that tie nothing
-    #[arg(long, value_enum)]
-    pub start: Option<StartArg>,
-    /// A quarter of the loops
-    #[arg(long)]
-    pub quick: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Workload {
-    /// Two processes, each one's memory shared by all its threads
-    Numa01,
-    /// One process, a slice of memory for each thread
-    Numa02,
-}
-
-impl std::fmt::Display for Workload {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Workload::Numa01 => "numa01",
-            Workload::Numa02 => "numa02",
-        })
-    }
-}
-
-/// A workload's parameters where none are given.
-pub struct Defaults {
-    pub size_bytes: usize,
-    pub loops: usize,
-    pub start: StartArg,
-}
-
-impl Workload {
-    /// Sized for the emulated 2x4: with `bind` at least 15 seconds there, about 4 if quick.
-    pub fn defaults(self, quick: bool) -> Defaults {
-        let (loops, start) = match self {
-            Workload::Numa01 => (80, StartArg::OneNode),
-            Workload::Numa02 => (640, StartArg::FirstTouch),
-        };
-        Defaults { size_bytes: 64 << 20, loops: if quick { loops / 4 } else { loops }, start }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StartArg {
-    /// The main thread touches everything first, wherever it runs
-    FirstTouch,
-    /// All memory on the first node
-    OneNode,
-    /// Every thread together with its memory, and then set free
-    Placed,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TieArg {
-    /// Not at all
-    #[default]
-    Free,
-    /// The natural static placement
-    Bind,
-    /// Its mirror: memory on the other node
-    Inverse,
-    /// Memory interleaved over all nodes
-    Interleave,
-}
-
-fn parse_count(text: &str) -> Result<usize, String> {
-    match text.parse::<usize>() {
-        Ok(n) if (1..=1_000_000_000).contains(&n) => Ok(n),
-        _ => Err("a whole number from 1".into()),
-    }
-}
-
-fn parse_size(text: &str) -> Result<usize, String> {
-    let (digits, unit) = match text.as_bytes().last() {
-        Some(b'K' | b'k') => (&text[..text.len() - 1], 1usize << 10),
-        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
-        Some(b'G' | b'g') => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    let bytes = digits.parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
-    bytes.filter(|n| *n > 0).ok_or_else(|| "bytes, such as 67108864 or 64M".into())
-}
-
 #[derive(Args)]
 #[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command"]))]
 pub struct Balance {
@@ -328,16 +230,25 @@ pub struct Compare {
         default_value = "off,kernel,bind,inverse,herd"
     )]
     pub placements: Vec<Placement>,
-    /// Runs of each placement
+    /// Runs of each placement; 95 % intervals need 6
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
+    /// Go on until the 95 % interval of each ratio to bind is narrower than this share of it
+    #[arg(long, value_name = "SHARE", value_parser = parse_share)]
+    pub until: Option<f64>,
+    /// With --until: give up after N runs of each placement
+    #[arg(long, value_name = "N", default_value_t = 30, requires = "until", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub max_runs: u32,
+    /// Also tell how ratios differ from those in FILE, an earlier comparison's -o json
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
     /// Seed of the order in which placements are run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
-    /// Also write a page with a picture to FILE
+    /// Also write a page with pictures to FILE
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Also write the picture alone to FILE
@@ -354,6 +265,13 @@ pub struct Compare {
     pub force: bool,
     #[command(flatten)]
     pub lab: LabTuning,
+}
+
+fn parse_share(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(share) if (0.0001..=1.0).contains(&share) => Ok(share),
+        _ => Err("a share from 0.0001 to 1, such as 0.01".into()),
+    }
 }
 
 /// Where a comparison runs.
@@ -435,31 +353,10 @@ pub struct CellArgs {
     pub placement: Placement,
     #[arg(long)]
     pub log: Option<PathBuf>,
+    /// Huge pages to reserve on every node
+    #[arg(long, default_value_t = 0)]
+    pub reserve: u64,
     /// Arguments of bench
     #[arg(last = true)]
     pub bench: Vec<String>,
-}
-
-impl WorkloadArgs {
-    /// Memory of one process.
-    pub fn size_bytes(&self) -> usize {
-        self.size.unwrap_or(self.name.defaults(self.quick).size_bytes)
-    }
-
-    /// As words for another command line.
-    pub fn words(&self) -> Vec<String> {
-        let mut words = vec![self.name.to_string()];
-        let mut add = |option: &str, value: Option<String>| {
-            words.extend(value.into_iter().flat_map(|value| [option.to_string(), value]));
-        };
-        add("--threads", self.threads.map(|n| n.to_string()));
-        add("--size", self.size.map(|n| n.to_string()));
-        add("--loops", self.loops.map(|n| n.to_string()));
-        let name =
-            |value: Option<clap::builder::PossibleValue>| value.map(|v| v.get_name().to_string());
-        add("--thp", name(self.thp.and_then(|thp| thp.to_possible_value())));
-        add("--start", name(self.start.and_then(|start| start.to_possible_value())));
-        words.extend(self.quick.then(|| "--quick".to_string()));
-        words
-    }
 }

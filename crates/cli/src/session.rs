@@ -12,9 +12,10 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::process::TaskReader;
+use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
 use numaherd_linux::undo::{Undone, undo};
 use numaherd_model::{Change, Journal};
@@ -105,6 +106,29 @@ impl Session {
         let change = Change::Knob { path, before, after: value.into() };
         self.journal.before(&change).context("cannot write the undo journal")?;
         Ok(knobs::write(root, knob, value)?)
+    }
+
+    /// Sees to it that a node has this many free huge pages of 2 MiB in reserve.
+    pub fn reserve_huge_pages(&mut self, node: u32, pages: u64) -> Result<()> {
+        let root = Path::new("/");
+        let state = || reserve::read(root, node)?.context("this kernel has no huge pages");
+        let (before, free) = state()?;
+        if free >= pages {
+            return Ok(());
+        }
+        let after = before + pages - free;
+        let path = reserve::path(root, node);
+        let change = Change::Knob { path, before: before.to_string(), after: after.to_string() };
+        self.journal.before(&change).context("cannot write the undo journal")?;
+        let doing = || format!("cannot reserve {pages} huge pages on node {node}");
+        reserve::write(root, node, after).with_context(doing)?;
+        let (reserved, free) = state()?;
+        if free < pages {
+            // The journal knows the value we wrote, not the one the kernel made of it.
+            reserve::write(root, node, before).with_context(doing)?;
+            bail!("node {node} has room for {} of {pages} huge pages", reserved - before);
+        }
+        Ok(())
     }
 
     /// Puts everything back, or leaves it for `restore`; ends the supervisor.

@@ -16,6 +16,7 @@ pub mod live;
 pub mod memory;
 pub mod numactl;
 pub mod process;
+pub mod reserve;
 pub mod sys;
 pub mod topology;
 pub mod undo;

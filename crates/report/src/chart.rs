@@ -3,25 +3,24 @@
 
 use plotters::prelude::*;
 
-use crate::Comparison;
-use crate::text;
+use crate::{Comparison, course, text};
 
 /// Pixels.
-const WIDTH: u32 = 760;
+pub(crate) const WIDTH: u32 = 760;
 const ROW_HEIGHT: u32 = 44;
 const HEAD: u32 = 52;
 const FOOT: u32 = 58;
 const LEFT: i32 = 96;
 const RIGHT: i32 = 150;
-const TEXT: RGBColor = RGBColor(51, 51, 51);
-const GRID: RGBColor = RGBColor(221, 221, 221);
+pub(crate) const TEXT: RGBColor = RGBColor(51, 51, 51);
+pub(crate) const GRID: RGBColor = RGBColor(221, 221, 221);
 
 /// A picture that cannot be drawn.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot draw the picture: {problem}")]
 pub struct ChartError {
     /// What the drawing library says.
-    problem: String,
+    pub(crate) problem: String,
 }
 
 /// An SVG of the comparison.
@@ -82,7 +81,7 @@ fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std
 }
 
 /// A round step that gives four to eight ticks.
-fn tick(most: f64) -> f64 {
+pub(crate) fn tick(most: f64) -> f64 {
     let rough = (most / 5.0).max(f64::MIN_POSITIVE);
     let power = 10f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0]
@@ -93,7 +92,7 @@ fn tick(most: f64) -> f64 {
 }
 
 /// Ours stands out; the two ends of the scale are grey.
-fn colour(placement: &str) -> RGBColor {
+pub(crate) fn colour(placement: &str) -> RGBColor {
     match placement {
         "bind" | "inverse" => RGBColor(170, 170, 170),
         "kernel" => RGBColor(94, 143, 190),
@@ -102,7 +101,7 @@ fn colour(placement: &str) -> RGBColor {
     }
 }
 
-/// A page that holds the picture, the table and the data.
+/// A page that holds the pictures, the table and the data.
 ///
 /// # Errors
 /// The drawing library's.
@@ -110,13 +109,13 @@ pub fn page(comparison: &Comparison) -> Result<String, ChartError> {
     let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
     let json = serde_json::to_string_pretty(comparison)
         .map_err(|e| ChartError { problem: e.to_string() })?;
-    let picture = svg(comparison)?;
+    let pictures = svg(comparison)? + &course::svg(comparison)?;
     let title = escape(&format!("{} on {}", comparison.workload, comparison.machine));
     Ok(format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <style>body{{font:15px/1.5 sans-serif;max-width:50em;margin:2em auto;color:#333}}\
          pre{{overflow-x:auto;background:#f6f6f6;padding:1em;font-size:13px}}</style>\n\
-         <h1>{title}</h1>\n{picture}\n<pre>{}</pre>\n\
+         <h1>{title}</h1>\n{pictures}\n<pre>{}</pre>\n\
          <details><summary>Data (JSON)</summary><pre>{}</pre></details>\n",
         escape(&text::table(comparison)),
         escape(&json)
@@ -136,7 +135,7 @@ mod tests {
             picture.contains(r#"width="514""#) && picture.contains(r#"width="298""#),
             "{picture}"
         );
-        assert!(picture.contains("1.73 x bind"));
+        assert!(picture.contains("1.90 x bind"));
     }
 
     #[test]

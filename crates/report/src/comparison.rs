@@ -5,7 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::Spread;
+use crate::interval::{self, Interval};
+use crate::{Against, Spread};
 
 /// One run under one placement: a line of the results file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,8 +19,14 @@ pub struct Cell {
     pub seconds: f64,
     /// The whole run, initialisation included.
     pub whole_seconds: f64,
-    /// Bytes written in the timed part.
-    pub bytes: u64,
+    /// Work done in the timed part.
+    pub amount: u64,
+    /// What is counted: `B`, `transactions`, `processes`.
+    pub unit: String,
+    /// How long its operations took, where it has any.
+    pub latency_ns: Option<Percentiles>,
+    /// Work per second in the course of it.
+    pub throughput_over_time: Option<Series>,
     /// Local ÷ all.
     pub local_share: Option<f64>,
     /// Where that comes from.
@@ -58,6 +65,28 @@ pub struct CpuCounts {
     pub misses_by_node: Vec<u64>,
 }
 
+/// How long operations took, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Percentiles {
+    /// Half of them took no longer.
+    pub p50: u64,
+    /// 99 of 100.
+    pub p99: u64,
+    /// 999 of 1000.
+    pub p999: u64,
+    /// The longest.
+    pub max: u64,
+}
+
+/// Work per second in equal intervals from the start; the last may be shorter.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// Length of an interval.
+    pub interval_seconds: f64,
+    /// Work per second in each.
+    pub values: Vec<f64>,
+}
+
 /// Work done per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
@@ -74,10 +103,21 @@ pub struct PlacementResult {
     pub name: String,
     /// From the end of initialisation to the last thread.
     pub seconds: Spread,
-    /// Bytes written per second.
+    /// 95 % interval of the median, where there are enough runs.
+    pub seconds_interval: Option<Interval>,
+    /// Work per second.
     pub throughput: Throughput,
-    /// Median ÷ the median of `bind`; `None` where `bind` was not measured.
+    /// Of the run nearest the median.
+    pub throughput_over_time: Option<Series>,
+    /// Median of each percentile.
+    pub latency_ns: Option<Percentiles>,
+    /// Median of `ratios_to_bind`; `None` where `bind` was not measured beside it.
     pub ratio_to_bind: Option<f64>,
+    /// 95 % interval of it, where there are enough rounds.
+    pub ratio_to_bind_interval: Option<Interval>,
+    /// Seconds per work ÷ those of `bind` in the same round, by rounds.
+    #[serde(default)]
+    pub ratios_to_bind: Vec<f64>,
     /// Local ÷ all, median.
     pub local_share: Option<f64>,
     /// Where that comes from.
@@ -101,14 +141,46 @@ pub struct Comparison {
     pub machine: String,
     /// The kernel's release.
     pub kernel: String,
-    /// Runs per placement that were asked for.
+    /// Runs per placement: those asked for, or those it took.
     pub runs: u32,
     /// Seed of the order.
     pub seed: u64,
     /// Real seconds per second of the machine; 1 on a host.
     pub dilation: f64,
+    /// How narrow the intervals were to be, and whether they are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
     /// In the order asked for.
     pub placements: Vec<PlacementResult>,
+    /// Differences from an earlier comparison.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
+}
+
+/// How narrow the intervals of all ratios were to be.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Until {
+    /// Width wanted, as a share of the ratio.
+    pub width: f64,
+    /// The widest there is; `None` where there are too few rounds to tell.
+    pub widest: Option<f64>,
+    /// Whether it is narrower than wanted.
+    pub reached: bool,
+}
+
+impl Until {
+    /// Of these results: the widest interval of a ratio other than that of `bind` to itself.
+    #[must_use]
+    pub fn of(width: f64, placements: &[PlacementResult]) -> Until {
+        let others = placements.iter().filter(|placement| placement.name != "bind");
+        let widths = others.map(|placement| {
+            let (interval, ratio) =
+                placement.ratio_to_bind_interval.zip(placement.ratio_to_bind)?;
+            Some(interval::relative_width(interval, ratio))
+        });
+        let widest: Option<f64> = widths.reduce(|a, b| Some(a?.max(b?))).flatten();
+        Until { width, widest, reached: widest.is_some_and(|widest| widest < width) }
+    }
 }
 
 impl Comparison {
@@ -118,37 +190,73 @@ impl Comparison {
         let of = |name: &String| -> Vec<&Cell> {
             cells.iter().filter(|cell| cell.placement == *name).collect()
         };
-        let bind = names.iter().find(|name| *name == "bind").and_then(|name| seconds(&of(name)));
         let sum_up = |name: &String| {
             let cells = of(name);
             let seconds = seconds(&cells)?;
-            let bytes = cells.first().map_or(0, |cell| cell.bytes);
-            let median = |of: &dyn Fn(&Cell) -> Option<f64>| {
-                let figures: Vec<f64> = cells.iter().filter_map(|cell| of(cell)).collect();
-                Spread::of(&figures).map(|spread| spread.median)
-            };
-            let pages = |of: &dyn Fn(&Cell) -> u64| {
-                median(&|cell: &Cell| Some(of(cell) as f64)).map_or(0, |pages| pages.round() as u64)
-            };
+            let median = |of: fn(&Cell) -> Option<f64>| median(&cells, of);
+            let pages = |of: fn(&Cell) -> Option<f64>| median(of).map_or(0, |p| p.round() as u64);
             let late = cells.iter().filter_map(|cell| cell.late_share).reduce(f64::max);
+            let ratios = ratios(&cells, &of(&"bind".to_string()));
             Some(PlacementResult {
                 name: name.clone(),
                 throughput: Throughput {
-                    median: bytes as f64 / seconds.median,
-                    unit: "B/s".into(),
+                    median: median(|cell| Some(cell.amount as f64 / cell.seconds)).unwrap_or(0.0),
+                    unit: format!("{}/s", cells[0].unit),
                 },
-                ratio_to_bind: bind.as_ref().map(|bind| seconds.median / bind.median),
-                local_share: median(&|cell| cell.local_share),
+                throughput_over_time: typical(&cells, seconds.median).throughput_over_time.clone(),
+                latency_ns: latency(&cells),
+                ratio_to_bind: Spread::of(&ratios).map(|spread| spread.median),
+                ratio_to_bind_interval: interval::of_median(&ratios),
+                ratios_to_bind: ratios,
+                local_share: median(|cell| cell.local_share),
                 local_share_source: cells[0].local_share_source.clone(),
-                pages_migrated_by_kernel: pages(&|cell| cell.pages_migrated_by_kernel),
-                pages_migrated_by_us: pages(&|cell| cell.pages_migrated_by_us),
-                seconds_to_converge: median(&|cell| cell.seconds_to_converge),
+                pages_migrated_by_kernel: pages(|cell| Some(cell.pages_migrated_by_kernel as f64)),
+                pages_migrated_by_us: pages(|cell| Some(cell.pages_migrated_by_us as f64)),
+                seconds_to_converge: median(|cell| cell.seconds_to_converge),
                 late_share: late,
+                seconds_interval: interval::of_median(&seconds.all),
                 seconds,
             })
         };
         names.iter().filter_map(sum_up).collect()
     }
+}
+
+/// Seconds per work ÷ those of `bind` in the same round, for each round that has both. Where the
+/// work is the same this is the ratio of seconds.
+fn ratios(cells: &[&Cell], bind: &[&Cell]) -> Vec<f64> {
+    let ratio = |cell: &&Cell| {
+        let bind = bind.iter().find(|bind| bind.run == cell.run)?;
+        let work = bind.amount as f64 / cell.amount as f64;
+        Some(cell.seconds / bind.seconds * work)
+    };
+    cells.iter().filter_map(ratio).collect()
+}
+
+/// The run nearest the median, the first of equals.
+fn typical<'a>(cells: &[&'a Cell], median: f64) -> &'a Cell {
+    let distance = |cell: &Cell| (cell.seconds - median).abs();
+    let nearer = |a: &'a Cell, b: &'a Cell| if distance(b) < distance(a) { b } else { a };
+    cells[1..].iter().fold(cells[0], |a, b| nearer(a, b))
+}
+
+/// Of those cells that have the figure.
+fn median(cells: &[&Cell], figure: impl Fn(&Cell) -> Option<f64>) -> Option<f64> {
+    let figures: Vec<f64> = cells.iter().filter_map(|cell| figure(cell)).collect();
+    Spread::of(&figures).map(|spread| spread.median)
+}
+
+fn latency(cells: &[&Cell]) -> Option<Percentiles> {
+    let of = |figure: fn(&Percentiles) -> u64| {
+        let ns = median(cells, |cell| cell.latency_ns.as_ref().map(|l| figure(l) as f64));
+        ns.map(|ns| ns.round() as u64)
+    };
+    Some(Percentiles {
+        p50: of(|l| l.p50)?,
+        p99: of(|l| l.p99)?,
+        p999: of(|l| l.p999)?,
+        max: of(|l| l.max)?,
+    })
 }
 
 fn seconds(cells: &[&Cell]) -> Option<Spread> {
@@ -166,7 +274,10 @@ pub(crate) mod tests {
             run,
             seconds,
             whole_seconds: seconds + 1.0,
-            bytes: 1000,
+            amount: 1000,
+            unit: "B".into(),
+            latency_ns: None,
+            throughput_over_time: None,
             local_share: Some(0.5),
             local_share_source: "emulator".into(),
             pages_migrated_by_kernel: 10,
@@ -193,17 +304,85 @@ pub(crate) mod tests {
             runs: 3,
             seed: 1,
             dilation: 4.0,
+            until: None,
             placements: Comparison::placements(&names, &cells),
+            against: None,
         }
     }
 
+    /// Of a machine twice as slow in the second round: seconds 10, 20, 10 and 15, 30, 16. By
+    /// rounds 1.5, 1.5 and 1.6.
     #[test]
-    fn ratios_are_of_medians_and_a_placement_without_runs_is_left_out() {
+    fn ratios_are_of_the_same_round() {
+        let cells = [
+            cell("bind", 0, 10.0),
+            cell("off", 0, 15.0),
+            cell("off", 1, 30.0),
+            cell("bind", 1, 20.0),
+            cell("bind", 2, 10.0),
+            cell("off", 2, 16.0),
+            cell("off", 3, 99.0),
+        ];
+        let results = Comparison::placements(&["off".into(), "bind".into()], &cells);
+        assert_eq!(results[0].ratios_to_bind, [1.5, 1.5, 1.6]);
+        assert_eq!(results[0].ratio_to_bind, Some(1.5));
+        assert_eq!(results[0].ratio_to_bind_interval, None);
+        assert_eq!(results[1].ratios_to_bind, [1.0; 3]);
+        assert_eq!(Until::of(0.01, &results).widest, None);
+    }
+
+    /// In a fixed time of 10 s, twice the work is half the cost.
+    #[test]
+    fn ratios_of_a_fixed_time_are_of_its_work() {
+        let mut cells = [cell("bind", 0, 10.0), cell("off", 0, 10.0)];
+        cells[0].amount = 2000;
+        let results = Comparison::placements(&["off".into(), "bind".into()], &cells);
+        assert_eq!(results[0].ratio_to_bind, Some(2.0));
+        assert_eq!((results[0].throughput.median, results[1].throughput.median), (100.0, 200.0));
+    }
+
+    /// Seven rounds at 1.5 but for one at 1.6: the interval is that of a median of seven.
+    #[test]
+    fn it_goes_on_until_the_widest_interval_is_narrow() {
+        let mut cells = Vec::new();
+        for run in 0..7 {
+            cells.push(cell("bind", run, 10.0));
+            cells.push(cell("off", run, if run == 3 { 16.0 } else { 15.0 }));
+            cells.push(cell("herd", run, 10.0 + f64::from(run) / 10.0));
+        }
+        let names = ["bind", "off", "herd"].map(String::from);
+        let until = |placements: &[PlacementResult], width| Until::of(width, placements);
+        let both = Comparison::placements(&names[..2], &cells);
+        assert!(until(&both, 0.01).reached, "{:?}", until(&both, 0.01));
+        // Herd's ratios are 1.0 to 1.6 in steps of 0.1: median 1.03 x 10 s and wide.
+        let all = Comparison::placements(&names, &cells);
+        assert!(!until(&all, 0.01).reached && until(&all, 0.01).widest > Some(0.01));
+        assert!(until(&all, 0.1).reached, "{:?}", until(&all, 0.1));
+    }
+
+    #[test]
+    fn percentiles_and_the_course_of_the_run_nearest_the_median_are_kept() {
+        let with = |run, seconds: f64, p50| {
+            let mut cell = cell("bind", run, seconds);
+            cell.latency_ns = Some(Percentiles { p50, p99: 2 * p50, p999: 3 * p50, max: 4 * p50 });
+            let values = vec![seconds];
+            cell.throughput_over_time = Some(Series { interval_seconds: 1.0, values });
+            cell
+        };
+        let cells = [with(0, 10.0, 70), with(1, 12.0, 50), with(2, 11.0, 60)];
+        let result = &Comparison::placements(&["bind".into()], &cells)[0];
+        let expected = Percentiles { p50: 60, p99: 120, p999: 180, max: 240 };
+        assert_eq!(result.latency_ns, Some(expected));
+        assert_eq!(result.throughput_over_time.as_ref().unwrap().values, [11.0]);
+    }
+
+    #[test]
+    fn a_placement_without_runs_is_left_out() {
         let comparison = comparison();
         let names: Vec<&str> = comparison.placements.iter().map(|p| p.name.as_str()).collect();
         assert_eq!(names, ["off", "bind"]);
         let off = &comparison.placements[0];
-        assert_eq!(off.ratio_to_bind, Some(19.0 / 11.0));
+        assert_eq!(off.ratio_to_bind, Some(1.9));
         assert_eq!(comparison.placements[1].late_share, Some(0.012));
     }
 

@@ -4,13 +4,22 @@
 //! |---|---|
 //! | [`comparison`] | a workload side by side under several placements: the data and its JSON |
 //! | [`spread`] | median, least and greatest of a few runs |
+//! | [`interval`] | how sure a median is |
+//! | [`against`] | a comparison beside an earlier one |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
+//! | [`course`] | the picture of throughput over time |
 
+pub mod against;
 pub mod chart;
 pub mod comparison;
+pub mod course;
+pub mod interval;
 pub mod spread;
 pub mod text;
 
-pub use comparison::{Cell, Comparison, CpuCounts, PlacementResult, Throughput};
+pub use against::Against;
+pub use comparison::{
+    Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
+};
 pub use spread::Spread;

@@ -3,7 +3,8 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
-use crate::{Comparison, PlacementResult};
+use crate::interval::Interval;
+use crate::{Against, Comparison, PlacementResult, Until};
 
 /// A table; all columns but the first are aligned to the right.
 #[must_use]
@@ -11,6 +12,11 @@ pub fn grid<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
+    let head = head.into_iter().map(String::from).collect();
+    rows_below(head, rows.into_iter().map(Vec::from))
+}
+
+fn rows_below(head: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
     table.set_header(head);
@@ -23,42 +29,139 @@ pub fn grid<const N: usize>(
     format!("{table}\n")
 }
 
-/// The table, with a line on how it came about.
-#[must_use]
-pub fn table(comparison: &Comparison) -> String {
-    let head = [
-        "placement",
-        "seconds",
-        "min-max",
-        "x bind",
-        "local",
-        "pages by kernel",
-        "pages by herd",
-        "converged s",
-        "late",
-    ];
-    let table = grid(head, comparison.placements.iter().map(row));
-    let Comparison { workload, machine, kernel, runs, seed, dilation, .. } = comparison;
-    format!(
-        "{table}{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}; \
-         one second there took {dilation} s here\n",
-        if *runs == 1 { "" } else { "s" }
-    )
+/// A column: its head and its figure; without any figure the column is left out unless it is
+/// always there.
+struct Column {
+    head: &'static str,
+    always: bool,
+    figure: fn(&PlacementResult) -> Option<String>,
 }
 
-fn row(placement: &PlacementResult) -> [String; 9] {
-    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
-    [
-        placement.name.clone(),
-        format!("{:.2}", placement.seconds.median),
-        format!("{:.2}-{:.2}", placement.seconds.min, placement.seconds.max),
-        or_dash(placement.ratio_to_bind.map(|ratio| format!("{ratio:.2}"))),
-        or_dash(placement.local_share.map(|share| format!("{:.1} %", share * 100.0))),
-        placement.pages_migrated_by_kernel.to_string(),
-        placement.pages_migrated_by_us.to_string(),
-        or_dash(placement.seconds_to_converge.map(|seconds| format!("{seconds:.1}"))),
-        or_dash(placement.late_share.map(|share| format!("{:.2} %", share * 100.0))),
-    ]
+const COLUMNS: &[Column] = &[
+    Column { head: "placement", always: true, figure: |p| Some(p.name.clone()) },
+    Column { head: "seconds", always: true, figure: |p| Some(format!("{:.2}", p.seconds.median)) },
+    Column {
+        head: "min-max",
+        always: true,
+        figure: |p| Some(format!("{:.2}-{:.2}", p.seconds.min, p.seconds.max)),
+    },
+    Column {
+        head: "x bind",
+        always: true,
+        figure: |p| p.ratio_to_bind.map(|ratio| format!("{ratio:.2}")),
+    },
+    Column {
+        head: "95 %",
+        always: false,
+        figure: |p| {
+            let worth_telling = |_: &Interval| p.ratios_to_bind.iter().any(|r| *r != 1.0);
+            let [from, to] = p.ratio_to_bind_interval.filter(worth_telling)?;
+            Some(format!("{from:.3}-{to:.3}"))
+        },
+    },
+    Column { head: "per second", always: false, figure: operations_per_second },
+    Column { head: "p50 us", always: false, figure: |p| Some(micros(p.latency_ns?.p50)) },
+    Column { head: "p99 us", always: false, figure: |p| Some(micros(p.latency_ns?.p99)) },
+    Column { head: "p99.9 us", always: false, figure: |p| Some(micros(p.latency_ns?.p999)) },
+    Column {
+        head: "local",
+        always: true,
+        figure: |p| p.local_share.map(|share| format!("{:.1} %", share * 100.0)),
+    },
+    Column {
+        head: "pages by kernel",
+        always: true,
+        figure: |p| Some(p.pages_migrated_by_kernel.to_string()),
+    },
+    Column {
+        head: "pages by herd",
+        always: true,
+        figure: |p| Some(p.pages_migrated_by_us.to_string()),
+    },
+    Column {
+        head: "converged s",
+        always: true,
+        figure: |p| p.seconds_to_converge.map(|seconds| format!("{seconds:.1}")),
+    },
+    Column {
+        head: "late",
+        always: true,
+        figure: |p| p.late_share.map(|share| format!("{:.2} %", share * 100.0)),
+    },
+];
+
+/// Throughput, where it counts operations; bytes per second follow from the seconds.
+fn operations_per_second(placement: &PlacementResult) -> Option<String> {
+    let throughput = &placement.throughput;
+    (throughput.unit != "B/s").then(|| format!("{:.0}", throughput.median))
+}
+
+fn micros(ns: u64) -> String {
+    format!("{:.1}", ns as f64 / 1000.0)
+}
+
+/// The table, with a line on how it came about, and another one where it is set beside an
+/// earlier comparison.
+#[must_use]
+pub fn table(comparison: &Comparison) -> String {
+    let placements = &comparison.placements;
+    let shown = COLUMNS
+        .iter()
+        .filter(|column| column.always || placements.iter().any(|p| (column.figure)(p).is_some()));
+    let shown: Vec<&Column> = shown.collect();
+    let row = |placement: &PlacementResult| {
+        let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
+        shown.iter().map(|column| or_dash((column.figure)(placement))).collect()
+    };
+    let head = shown.iter().map(|column| column.head.to_string()).collect();
+    let mut text = rows_below(head, placements.iter().map(row));
+    let Comparison { workload, machine, kernel, runs, seed, dilation, .. } = comparison;
+    text += &format!(
+        "{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}; \
+         one second there took {dilation} s here\n",
+        if *runs == 1 { "" } else { "s" }
+    );
+    text += &comparison.until.map_or_else(String::new, |until| told_of_until(until, *runs));
+    text + &comparison.against.as_ref().map_or_else(String::new, differences)
+}
+
+/// Whether the intervals became as narrow as wanted.
+fn told_of_until(until: Until, runs: u32) -> String {
+    let Until { width, widest, reached } = until;
+    let percent = |share: f64| format!("{:.2} %", share * 100.0);
+    match widest {
+        Some(widest) if reached => format!(
+            "95 % intervals of all ratios are narrower than {} of the ratio: the widest is {}\n",
+            percent(width),
+            percent(widest)
+        ),
+        Some(widest) => format!(
+            "95 % intervals of the ratios are NOT all narrower than {} of the ratio: after {runs} \
+             runs the widest is {}\n",
+            percent(width),
+            percent(widest)
+        ),
+        None => format!("{runs} runs are too few for 95 % intervals\n"),
+    }
+}
+
+fn differences(against: &Against) -> String {
+    let head = ["placement", "x bind now", "then", "difference", "95 %"];
+    let percent = |share: f64| format!("{:+.1} %", share * 100.0);
+    let rows = against.placements.iter().map(|difference| {
+        let interval =
+            difference.interval.map(|[from, to]| format!("{} to {}", percent(from), percent(to)));
+        [
+            difference.name.clone(),
+            format!("{:.3}", difference.ratio),
+            format!("{:.3}", difference.ratio_then),
+            percent(difference.difference),
+            interval.unwrap_or_else(|| "-".into()),
+        ]
+    });
+    let table = grid(head, rows);
+    let Against { file, machine, kernel, .. } = against;
+    format!("\n{table}against {file}, measured on {machine}, kernel {kernel}\n")
 }
 
 /// One line per placement, absent figures empty.
@@ -75,6 +178,13 @@ pub fn csv(comparison: &Comparison) -> Result<String, csv::Error> {
         "seconds_min",
         "seconds_max",
         "ratio_to_bind",
+        "ratio_to_bind_from",
+        "ratio_to_bind_to",
+        "throughput_median",
+        "throughput_unit",
+        "latency_p50_ns",
+        "latency_p99_ns",
+        "latency_p999_ns",
         "local_share",
         "local_share_source",
         "pages_migrated_by_kernel",
@@ -92,6 +202,13 @@ pub fn csv(comparison: &Comparison) -> Result<String, csv::Error> {
             number(Some(placement.seconds.min)),
             number(Some(placement.seconds.max)),
             number(placement.ratio_to_bind),
+            number(placement.ratio_to_bind_interval.map(|[from, _]| from)),
+            number(placement.ratio_to_bind_interval.map(|[_, to]| to)),
+            number(Some(placement.throughput.median)),
+            placement.throughput.unit.clone(),
+            number(placement.latency_ns.map(|latency| latency.p50 as f64)),
+            number(placement.latency_ns.map(|latency| latency.p99 as f64)),
+            number(placement.latency_ns.map(|latency| latency.p999 as f64)),
             number(placement.local_share),
             placement.local_share_source.clone(),
             placement.pages_migrated_by_kernel.to_string(),
@@ -107,27 +224,63 @@ pub fn csv(comparison: &Comparison) -> Result<String, csv::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::against::Difference;
     use crate::comparison::tests::comparison;
+    use crate::{Percentiles, Throughput};
 
     #[test]
     fn the_table_has_a_row_per_placement_and_says_how_it_came_about() {
         let text = table(&comparison());
-        assert!(text.contains("| off       |   19.00 | 19.00-19.00 |   1.73 | 50.0 % |"), "{text}");
+        assert!(text.contains("| off       |   19.00 | 19.00-19.00 |   1.90 | 50.0 % |"), "{text}");
         assert!(
             text.contains("numa02 on lab:2x4, kernel 6.12; medians of 3 runs, seed 1"),
             "{text}"
         );
+        assert!(!text.contains("p99") && !text.contains("95 %"), "{text}");
+    }
+
+    #[test]
+    fn columns_without_a_figure_are_left_out_and_others_are_not() {
+        let mut comparison = comparison();
+        let latency = Percentiles { p50: 41_200, p99: 90_000, p999: 1_500_000, max: 2_000_000 };
+        let bind = &mut comparison.placements[1];
+        bind.latency_ns = Some(latency);
+        bind.throughput = Throughput { median: 1234.4, unit: "transactions/s".into() };
+        comparison.placements[0].ratio_to_bind_interval = Some([1.85, 1.95]);
+        comparison.until = Some(Until { width: 0.01, widest: Some(0.0526), reached: false });
+        let text = table(&comparison);
+        let bind = "|   1.00 |           - |       1234 |   41.2 |   90.0 |   1500.0 | 50.0 % |";
+        assert!(text.contains(bind), "{text}");
+        assert!(text.contains("1.850-1.950"), "{text}");
+        assert!(text.contains("NOT all narrower than 1.00 %") && text.contains("5.26 %"), "{text}");
+        let csv = csv(&comparison).unwrap();
+        assert!(csv.contains(",1.85,1.95,"), "{csv}");
+        assert!(csv.contains(",1234.4,transactions/s,41200,90000,1500000,"), "{csv}");
+    }
+
+    #[test]
+    fn differences_are_told_below() {
+        let mut comparison = comparison();
+        let placements = vec![Difference {
+            name: "off".into(),
+            ratio: 1.9,
+            ratio_then: 2.0,
+            difference: -0.05,
+            interval: Some([-0.06, 0.01]),
+        }];
+        let (file, machine) = ("then.json".to_string(), "lab:2x4".to_string());
+        comparison.against = Some(Against { file, machine, kernel: "6.1".into(), placements });
+        let text = table(&comparison);
+        assert!(text.contains("|      1.900 | 2.000 |     -5.0 % | -6.0 % to +1.0 % |"), "{text}");
+        assert!(text.contains("against then.json, measured on lab:2x4, kernel 6.1"), "{text}");
     }
 
     #[test]
     fn absent_figures_are_empty_in_csv() {
         let text = csv(&comparison()).unwrap();
         assert_eq!(text.lines().count(), 3);
-        assert!(
-            text.contains(
-                "numa02,lab:2x4,off,19,19,19,1.7272727272727273,0.5,emulator,10,0,,0.019"
-            ),
-            "{text}"
-        );
+        let off =
+            "numa02,lab:2x4,off,19,19,19,1.9,,,52.63157894736842,B/s,,,,0.5,emulator,10,0,,0.019";
+        assert!(text.contains(off), "{text}");
     }
 }

@@ -39,13 +39,19 @@ impl Layout {
     /// nodes: part 0 on 0–1, part 1 on 2–3.
     #[must_use]
     pub fn home(&self, parts: usize, index: usize) -> std::ops::Range<usize> {
-        let nodes = self.nodes.len();
-        if parts >= nodes {
-            let node = index * nodes / parts;
-            node..node + 1
-        } else {
-            index * nodes / parts..(index + 1) * nodes / parts
-        }
+        share(self.nodes.len(), parts, index)
+    }
+
+    /// Where part `index` of `parts` belongs among the nodes of `home`: one of them, unless they
+    /// outnumber the parts.
+    #[must_use]
+    pub fn within(
+        home: std::ops::Range<usize>,
+        parts: usize,
+        index: usize,
+    ) -> std::ops::Range<usize> {
+        let inner = share(home.len(), parts, index);
+        home.start + inner.start..home.start + inner.end
     }
 
     /// The nodes that hold the memory of a part that runs on `home`.
@@ -79,6 +85,15 @@ impl Layout {
     }
 }
 
+fn share(nodes: usize, parts: usize, index: usize) -> std::ops::Range<usize> {
+    if parts >= nodes {
+        let node = index * nodes / parts;
+        node..node + 1
+    } else {
+        index * nodes / parts..(index + 1) * nodes / parts
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,6 +111,9 @@ mod tests {
         assert_eq!(homes, [0, 0, 0, 0, 1, 1, 1, 1]);
         assert_eq!(layout(4).home(2, 1), 2..4);
         assert_eq!(layout(4).cpus_of(2..4), [4, 5, 6, 7]);
+        let within: Vec<usize> = (0..4).map(|i| Layout::within(2..4, 4, i).start).collect();
+        assert_eq!(within, [2, 2, 3, 3]);
+        assert_eq!(Layout::within(2..6, 2, 1), 4..6);
     }
 
     #[test]

@@ -3,92 +3,53 @@
 //!
 //! | module | owns |
 //! |---|---|
-//! | [`numa01`] | two processes, each one's memory shared by all its threads |
-//! | [`numa02`] | one process, a slice of memory for each thread |
+//! | [`kind`] | their names, defaults, and which file each one is |
+//! | [`setting`] | what a workload is told: parameters, machine, how to start a process |
+//! | `job` | what one process of a workload is made of: memory, threads, work |
+//! | `parts` | a workload of several processes, which talk in lines |
+//! | `team` | threads that start together |
+//! | [`tally`] | what a thread did and when; all of it together |
+//! | [`latency`] | how long operations took |
 //! | [`layout`] | what the workloads need to know of the machine |
 //! | [`marker`] | instructions that mean nothing but to the emulated machine |
+//! | `span` | memory, written and read a cache line at a time |
+//!
+//! Each other file is one workload: its memory by pieces, its threads by home, and the work of
+//! one thread. To add one, write that file and give it a line in each table of `kind`.
 //!
 //! Sizes are bytes, times seconds of the machine the workload runs on. Definitions follow
-//! Andrea Arcangeli's autonuma-benchmark (numa01, numa02), with size, threads and loops as
-//! parameters; our `inverse` is a true mirror of `bind` in both.
+//! Andrea Arcangeli's autonuma-benchmark (numa01, numa02 and their variants), with size, threads
+//! and loops as parameters; our `inverse` is a true mirror of `bind` in all of them.
 
+mod forks;
+mod hugetlb;
+mod jbb;
+mod job;
+pub mod kind;
+pub mod latency;
 pub mod layout;
 pub mod marker;
-pub mod numa01;
-pub mod numa02;
+mod numa01;
+mod numa02;
+mod overcommit;
+mod parts;
+mod phases;
+pub mod setting;
+mod shared;
 mod span;
+mod stream;
 mod sys;
+pub mod tally;
 mod team;
+#[cfg(test)]
+mod testing;
+mod uneven;
 
+pub use kind::{Defaults, Kind, Unit};
+pub use latency::Percentiles;
 pub use layout::{Layout, LayoutNode};
-
-/// How tasks and memory are tied to nodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tie {
-    /// Not at all: threads are free, memory lies where [`Start`] puts it.
-    #[default]
-    Free,
-    /// The natural static placement of the workload.
-    Bind,
-    /// Its mirror: every thread's memory on another node than the thread.
-    Inverse,
-    /// Threads are free, memory is interleaved over all nodes.
-    Interleave,
-}
-
-/// Where memory lies, and threads run, at the end of initialisation, when nothing is tied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Start {
-    /// The main thread touches everything first, wherever it runs.
-    #[default]
-    FirstTouch,
-    /// All memory on the first node (autonuma-benchmark's NO_BIND_FORCE_SAME_NODE).
-    OneNode,
-    /// Every thread and its memory together, as [`Tie::Bind`] has it, and then set free.
-    Placed,
-}
-
-/// A workload's parameters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Params {
-    /// Threads of all processes together.
-    pub threads: usize,
-    /// Memory of one process, in bytes.
-    pub size_bytes: usize,
-    /// How often each thread writes its memory.
-    pub loops: usize,
-    /// Ask for huge pages, refuse them, or leave the system's default.
-    pub huge_pages: Option<bool>,
-    /// How things are tied to nodes.
-    pub tie: Tie,
-    /// Where things are when the timed part begins.
-    pub start: Start,
-}
-
-/// What a run took.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Elapsed {
-    /// From the end of initialisation to the last thread.
-    pub seconds: f64,
-    /// The whole run, initialisation included.
-    pub whole_seconds: f64,
-    /// End of initialisation on the monotonic clock, in nanoseconds.
-    pub start_ns: u64,
-    /// From the end of initialisation to each thread's end.
-    pub thread_seconds: Vec<f64>,
-    /// Bytes written in the timed part.
-    pub bytes: u64,
-}
-
-impl Elapsed {
-    /// From a common start and each thread's end, in nanoseconds of the monotonic clock.
-    fn new(start_ns: u64, ends_ns: &[u64], whole_seconds: f64, bytes: u64) -> Elapsed {
-        let since = |end: &u64| end.saturating_sub(start_ns) as f64 / 1e9;
-        let thread_seconds: Vec<f64> = ends_ns.iter().map(since).collect();
-        let seconds = thread_seconds.iter().copied().fold(0.0, f64::max);
-        Elapsed { seconds, whole_seconds, start_ns, thread_seconds, bytes }
-    }
-}
+pub use setting::{Params, Setting, Start, Tie};
+pub use tally::{Measured, Series};
 
 /// Why a workload could not run.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +87,17 @@ pub(crate) fn system(what: &str) -> impl FnOnce(std::io::Error) -> WorkloadError
 /// last one takes the rest.
 #[must_use]
 pub fn slice(size: usize, workers: usize, index: usize) -> std::ops::Range<usize> {
-    let each = size / workers / 64 * 64;
+    slice_by(64, size, workers, index)
+}
+
+/// As [`slice`], in whole units of `unit` bytes.
+pub(crate) fn slice_by(
+    unit: usize,
+    size: usize,
+    workers: usize,
+    index: usize,
+) -> std::ops::Range<usize> {
+    let each = size / workers / unit * unit;
     let end = if index + 1 == workers { size } else { each * (index + 1) };
     each * index..end
 }

@@ -51,9 +51,9 @@ pub fn teach_nodes(layout: &Layout, memory_nodes: &[u32]) -> Result<(), Workload
     let cpu = layout.cpus().first().copied().unwrap_or(0);
     sys::set_affinity(&[cpu]).map_err(system("cannot pin the agent"))?;
     let spans = memory_nodes.iter().map(|&node| {
-        let mut span = Span::map(TEACH_BYTES, Some(false))?;
+        let span = Span::map(TEACH_BYTES, Some(false))?;
         span.bind(0..TEACH_BYTES, sys::MPOL_BIND, &[node])?;
-        span.write(0..TEACH_BYTES);
+        span.write(0..TEACH_BYTES, 0);
         Ok(span)
     });
     let spans: Vec<Span> = spans.collect::<Result<_, WorkloadError>>()?;

@@ -1,95 +1,64 @@
 //! numa02: one process, a thread per CPU, each writing its own slice of one allocation over
 //! and over. Nothing is shared, so every thread has one best node.
+//!
+//! numa02_SMT is the same with a thread for every second CPU.
 
-use std::time::Instant;
-
+use crate::job::Job;
+use crate::setting::{Piece, Setting};
 use crate::span::Span;
-use crate::{Elapsed, Layout, Params, Start, Tie, WorkloadError, marker, slice, sys, team};
+use crate::{WorkloadError, slice};
 
-/// Runs it.
-///
-/// # Errors
-/// Parameters that make no sense, or memory or CPUs that cannot be had.
-pub fn run(params: &Params, layout: &Layout) -> Result<Elapsed, WorkloadError> {
-    layout.check(params.tie)?;
-    let Params { threads, size_bytes, loops, .. } = *params;
-    if threads == 0 || size_bytes / threads < 4096 {
-        let problem =
-            format!("{size_bytes} bytes are less than a page for each of {threads} threads");
-        return Err(WorkloadError::Params { problem });
-    }
-    let begin = Instant::now();
-    let mut span = Span::map(size_bytes, params.huge_pages)?;
-    initialise(&mut span, params, layout)?;
-    let mut start_ns = 0;
-    let work = |index| {
-        for _ in 0..loops {
-            // SAFETY: slices do not overlap and only zeroes are written.
-            unsafe { span.write_shared(slice(size_bytes, threads, index)) };
+/// The process.
+pub fn job<'a>(setting: &Setting) -> Result<Job<'a>, WorkloadError> {
+    setting.check_bytes(4096, "a page")?;
+    let (size, loops) = (setting.params.size_bytes, setting.params.loops);
+    let threads = setting.params.threads;
+    let span = Span::map(size, setting.params.huge_pages)?;
+    let homes: Vec<_> = (0..threads).map(|index| setting.layout.home(threads, index)).collect();
+    let pieces = homes.iter().cloned().enumerate();
+    let piece = |(index, home)| Piece { part: slice(size, threads, index), home };
+    setting.place(&span, pieces.map(piece), 0)?;
+    Ok(Job::over(span, homes, move |span, index, tally| {
+        for round in tally.rounds(loops) {
+            tally.write(span, slice(size, threads, index), round as u64 + 1);
         }
-    };
-    let ends =
-        team::run(params, layout, threads, &|index| layout.home(threads, index), &work, || {
-            start_ns = sys::monotonic_ns();
-            marker::begin();
-            Ok(())
-        })?;
-    marker::end();
-    Ok(Elapsed::new(start_ns, &ends, begin.elapsed().as_secs_f64(), (size_bytes * loops) as u64))
-}
-
-/// Touches everything for the first time, on the nodes where it is to lie.
-fn initialise(span: &mut Span, params: &Params, layout: &Layout) -> Result<(), WorkloadError> {
-    let Params { threads, size_bytes, .. } = *params;
-    let all = layout.node_ids();
-    let per_thread = match (params.tie, params.start) {
-        (Tie::Bind | Tie::Inverse, _) => Some(params.tie),
-        (Tie::Free, Start::Placed) => Some(Tie::Bind),
-        _ => None,
-    };
-    if let Some(tie) = per_thread {
-        for index in 0..threads {
-            let memory = layout.memory_of(layout.home(threads, index), tie);
-            span.bind(slice(size_bytes, threads, index), sys::MPOL_BIND, &memory)?;
-        }
-    } else if params.tie == Tie::Interleave {
-        span.bind(0..size_bytes, sys::MPOL_INTERLEAVE, &all)?;
-    } else if params.start == Start::OneNode {
-        span.bind(0..size_bytes, sys::MPOL_BIND, &all[..1])?;
-    }
-    span.write(0..size_bytes);
-    if params.tie == Tie::Free {
-        span.bind(0..size_bytes, sys::MPOL_DEFAULT, &[])?;
-    }
-    Ok(())
+    }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Layout;
+    use crate::testing::{no_process, params, run_here, with};
 
-    fn params(threads: usize, size_bytes: usize) -> Params {
-        Params {
-            threads,
-            size_bytes,
-            loops: 2,
-            huge_pages: None,
-            tie: Tie::Free,
-            start: Start::FirstTouch,
-        }
+    #[test]
+    fn every_slice_is_written_as_often_as_asked() {
+        with(2, 1 << 20, 2, |setting| {
+            let job = job(setting).unwrap();
+            let measured = run_here(&job, setting);
+            assert_eq!(measured.amount, 2 << 20);
+            assert_eq!(measured.thread_seconds.len(), 2);
+            assert!(measured.seconds > 0.0 && measured.whole_seconds >= measured.seconds);
+            assert_eq!(job.span.as_ref().unwrap().extremes(0..1 << 20), (2, 2));
+        });
     }
 
     #[test]
-    fn it_runs_here_and_counts_its_bytes() {
-        let elapsed = run(&params(2, 1 << 20), &Layout::flat(0)).unwrap();
-        assert_eq!(elapsed.bytes, 2 << 20);
-        assert_eq!(elapsed.thread_seconds.len(), 2);
-        assert!(elapsed.seconds > 0.0 && elapsed.whole_seconds >= elapsed.seconds);
+    fn a_limit_of_time_ends_it() {
+        let mut params = params(2, 1 << 20, 0);
+        params.limit_ns = Some(30_000_000);
+        let setting = Setting { params, layout: Layout::flat(0), command: &no_process };
+        let measured = run_here(&job(&setting).unwrap(), &setting);
+        assert!(measured.seconds >= 0.03 && measured.amount > 0, "{measured:?}");
+        // Whole slices, however many.
+        assert_eq!(measured.amount % (512 << 10), 0);
     }
 
     #[test]
     fn less_than_a_page_a_thread_is_refused() {
-        let error = run(&params(8, 8192), &Layout::flat(0)).unwrap_err().to_string();
-        assert!(error.contains("8192 bytes") && error.contains("8 threads"), "{error}");
+        with(8, 8192, 1, |setting| {
+            let error = job(setting).err().unwrap().to_string();
+            assert!(error.contains("8192 bytes") && error.contains("8 threads"), "{error}");
+        });
     }
 }

@@ -1,16 +1,20 @@
 //! A piece of anonymous memory, written and read a cache line at a time.
 //!
-//! Writes are eight 8-byte stores a line, so that every build does the same work; `memset`
-//! would depend on the CPU.
+//! Its words are atomics, written and read without ordering: plain loads and stores that threads
+//! may share. Writes are eight 8-byte stores a line, so that every build does the same work;
+//! `memset` would depend on the CPU.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::{WorkloadError, sys, system};
 
-/// Alignment of a span, so that huge pages fit.
-const ALIGN_BYTES: usize = 2 << 20;
+/// Size of a huge page, and alignment of a span, so that huge pages fit.
+pub const HUGE_BYTES: usize = 2 << 20;
 /// Bytes per cache line.
-const LINE_BYTES: usize = 64;
+pub const LINE_BYTES: usize = 64;
+/// Words per cache line.
+const LINE_WORDS: usize = LINE_BYTES / 8;
 
 /// Private anonymous memory, unmapped when dropped.
 pub struct Span {
@@ -23,25 +27,29 @@ impl Span {
     /// Maps `len` bytes (a multiple of a line is used), aligned to 2 MiB, without touching
     /// them.
     pub fn map(len: usize, huge_pages: Option<bool>) -> Result<Span, WorkloadError> {
-        let whole = len + ALIGN_BYTES;
-        let (access, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new private mapping at an address of the kernel's choice.
-        let address = unsafe { libc::mmap(std::ptr::null_mut(), whole, access, kind, -1, 0) };
-        if address == libc::MAP_FAILED {
-            let source = std::io::Error::last_os_error();
-            return Err(WorkloadError::System { what: format!("cannot map {len} bytes"), source });
-        }
-        let address = address as usize;
-        let start = address.next_multiple_of(ALIGN_BYTES);
-        let span = Span { mapping: address..address + whole, start, len };
+        let mapping = anonymous(len, len + HUGE_BYTES, 0)?;
         if let Some(wanted) = huge_pages {
             let advice = if wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
+            let address = mapping.start as *mut libc::c_void;
             // SAFETY: advice on our own mapping. Kernels without huge pages refuse it, which
             // changes nothing.
-            unsafe { libc::madvise(address as *mut libc::c_void, whole, advice) };
+            unsafe { libc::madvise(address, mapping.len(), advice) };
         }
-        Ok(span)
+        let start = mapping.start.next_multiple_of(HUGE_BYTES);
+        Ok(Span { mapping, start, len })
+    }
+
+    /// Maps whole huge pages of the kernel's reserve (hugetlb), which are never split, swapped
+    /// or scanned.
+    pub fn map_reserved(len: usize) -> Result<Span, WorkloadError> {
+        let kind = libc::MAP_HUGETLB | (HUGE_BYTES.ilog2() as i32) << libc::MAP_HUGE_SHIFT;
+        let mapping = anonymous(len, len.next_multiple_of(HUGE_BYTES), kind)?;
+        Ok(Span { start: mapping.start, mapping, len })
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.len
     }
 
     /// Puts the policy `mode` over `nodes` on part of the span, for pages not touched yet.
@@ -52,51 +60,70 @@ impl Span {
             .map_err(system(&format!("cannot bind memory to nodes {nodes:?}")))
     }
 
-    /// Zeroes part of the span.
-    pub fn write(&mut self, part: Range<usize>) {
-        // SAFETY: we hold the span exclusively.
-        unsafe { self.write_shared(part) }
-    }
-
-    /// Zeroes part of the span that other threads may be zeroing too.
-    ///
-    /// # Safety
-    /// Nobody may hold a reference into the span, and everybody may only write zeroes: all
-    /// writes are then of the same value.
-    pub unsafe fn write_shared(&self, part: Range<usize>) {
+    /// The whole lines of a part, as words.
+    fn line_words(&self, part: Range<usize>) -> &[AtomicU64] {
         assert!(part.start <= part.end && part.end <= self.len);
         let lines = part.start / LINE_BYTES..part.end / LINE_BYTES;
-        let first = (self.start + lines.start * LINE_BYTES) as *mut u64;
-        for line in 0..lines.len() {
-            // SAFETY: the line lies within the mapping, as asserted above, and is aligned.
-            unsafe {
-                let line = first.add(line * 8);
-                line.write_volatile(0);
-                line.add(1).write_volatile(0);
-                line.add(2).write_volatile(0);
-                line.add(3).write_volatile(0);
-                line.add(4).write_volatile(0);
-                line.add(5).write_volatile(0);
-                line.add(6).write_volatile(0);
-                line.add(7).write_volatile(0);
-            }
+        let first = (self.start + lines.start * LINE_BYTES) as *const AtomicU64;
+        // SAFETY: the lines lie within the mapping, as asserted above, which is aligned, zeroed
+        // by the kernel, lives as long as we do, and is only ever reached through such words.
+        unsafe { std::slice::from_raw_parts(first, lines.len() * LINE_WORDS) }
+    }
+
+    /// Writes `value` to all words of a part.
+    pub fn write(&self, part: Range<usize>, value: u64) {
+        for line in self.line_words(part).chunks_exact(LINE_WORDS) {
+            line[0].store(value, Relaxed);
+            line[1].store(value, Relaxed);
+            line[2].store(value, Relaxed);
+            line[3].store(value, Relaxed);
+            line[4].store(value, Relaxed);
+            line[5].store(value, Relaxed);
+            line[6].store(value, Relaxed);
+            line[7].store(value, Relaxed);
         }
     }
 
     /// Reads one word of each line of a part and adds them up.
     pub fn read(&self, part: Range<usize>) -> u64 {
-        assert!(part.start <= part.end && part.end <= self.len);
-        let words = (part.start / LINE_BYTES..part.end / LINE_BYTES).map(|line| {
-            // SAFETY: the line lies within the mapping, as asserted above, and is aligned.
-            unsafe { ((self.start + line * LINE_BYTES) as *const u64).read_volatile() }
-        });
-        words.fold(0, u64::wrapping_add)
+        let words = self.line_words(part).iter().step_by(LINE_WORDS);
+        words.fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
     }
+
+    /// `to[i] = from[i] + 3 × and[i]` for one word of each line of three parts of equal length:
+    /// every line is moved as if all its words were, with few instructions.
+    pub fn triad(&self, to: Range<usize>, from: Range<usize>, and: Range<usize>) {
+        let (to, from, and) = (self.line_words(to), self.line_words(from), self.line_words(and));
+        let others = from.chunks_exact(LINE_WORDS).zip(and.chunks_exact(LINE_WORDS));
+        for (to, (from, and)) in to.chunks_exact(LINE_WORDS).zip(others) {
+            let sum = from[0].load(Relaxed).wrapping_add(and[0].load(Relaxed).wrapping_mul(3));
+            to[0].store(sum, Relaxed);
+        }
+    }
+
+    /// The least and the greatest word of a part.
+    #[cfg(test)]
+    pub fn extremes(&self, part: Range<usize>) -> (u64, u64) {
+        let words = self.line_words(part).iter().map(|word| word.load(Relaxed));
+        words.fold((u64::MAX, 0), |(least, most), word| (least.min(word), most.max(word)))
+    }
+}
+
+fn anonymous(len: usize, whole: usize, kind: i32) -> Result<Range<usize>, WorkloadError> {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = kind | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new private mapping at an address of the kernel's choice.
+    let address = unsafe { libc::mmap(std::ptr::null_mut(), whole, access, kind, -1, 0) };
+    if address == libc::MAP_FAILED {
+        let source = std::io::Error::last_os_error();
+        return Err(WorkloadError::System { what: format!("cannot map {len} bytes"), source });
+    }
+    Ok(address as usize..address as usize + whole)
 }
 
 impl Drop for Span {
     fn drop(&mut self) {
-        // SAFETY: our own mapping, and no reference into it is ever handed out.
+        // SAFETY: our own mapping, and no reference into it outlives us.
         unsafe { libc::munmap(self.mapping.start as *mut libc::c_void, self.mapping.len()) };
     }
 }
@@ -106,16 +133,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_aligned_and_reads_as_zero_after_a_write() {
-        let mut span = Span::map(1 << 20, Some(false)).unwrap();
-        assert_eq!(span.start % ALIGN_BYTES, 0);
-        span.write(0..1 << 20);
-        assert_eq!(span.read(0..1 << 20), 0);
+    fn a_span_is_aligned_and_holds_what_was_written() {
+        let span = Span::map(1 << 20, Some(false)).unwrap();
+        assert_eq!(span.start % HUGE_BYTES, 0);
+        span.write(4096..8192, 7);
+        assert_eq!(span.extremes(4096..8192), (7, 7));
+        assert_eq!(span.extremes(0..4096), (0, 0));
+        // 64 lines of 64 bytes are 4096 bytes; one word of each is 7.
+        assert_eq!(span.read(0..1 << 20), 64 * 7);
+    }
+
+    #[test]
+    fn a_triad_adds_three_times_the_third() {
+        let span = Span::map(3 * 4096, None).unwrap();
+        span.write(4096..8192, 5);
+        span.write(8192..12288, 2);
+        span.triad(0..4096, 4096..8192, 8192..12288);
+        // 5 + 3 x 2 in one word of each of 64 lines.
+        assert_eq!(span.read(0..4096), 64 * 11);
     }
 
     #[test]
     #[should_panic(expected = "part.end <= self.len")]
     fn a_part_beyond_the_end_is_refused() {
-        Span::map(4096, None).unwrap().write(0..8192);
+        Span::map(4096, None).unwrap().write(0..8192, 0);
     }
 }

@@ -5,10 +5,11 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 use numaherd_model::Topology;
-use numaherd_workloads::{Elapsed, Layout, LayoutNode, Params, Start, Tie, numa01, numa02};
+use numaherd_report::{Percentiles, Series, Throughput};
+use numaherd_workloads::{Kind, Layout, LayoutNode, Measured, Params, Setting, Unit};
 use serde::Serialize;
 
-use crate::args::{Bench, Format, StartArg, TieArg, Workload, WorkloadArgs};
+use crate::args::{Bench, Format};
 
 /// What a bench prints.
 #[derive(Debug, Serialize, serde::Deserialize)]
@@ -23,71 +24,121 @@ pub struct BenchResult {
     pub start_ns: u64,
     /// From the end of initialisation to each thread's end.
     pub thread_seconds: Vec<f64>,
-    /// Bytes written in the timed part.
+    /// Bytes written or moved in the timed part; 0 where operations are counted.
     pub bytes: u64,
+    /// Operations done in the timed part, where it has any.
+    pub operations: Option<u64>,
+    /// Work per second, of the whole timed part.
+    pub throughput: Throughput,
+    /// Work per second in the course of it.
+    pub throughput_over_time: Series,
+    /// How long operations took, where it has any.
+    pub latency_ns: Option<Percentiles>,
     /// Threads of all processes.
     pub threads: usize,
     /// Memory of one process.
     pub size_bytes: usize,
-    /// How often each thread wrote its memory.
-    pub loops: usize,
+    /// Rounds of each thread; `None` where the time was fixed.
+    pub loops: Option<usize>,
 }
 
 /// Runs one workload and prints what it took.
 pub fn run(args: &Bench) -> Result<ExitCode> {
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let layout = layout(&topology);
-    let params = params(&args.workload, args.tie, &layout);
+    let params = args.workload.params(args.tie, &layout);
+    let kind = args.workload.name;
+    let program = std::env::current_exe().context("cannot find our own program")?;
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let command = |index: usize| {
+        let mut command = Command::new(&program);
+        command.args(&words).args(["--part", &index.to_string()]);
+        command
+    };
+    let setting = Setting { params, layout, command: &command };
     if let Some(index) = args.part {
-        numa01::part(&params, &layout, index)?;
+        kind.part(&setting, index)?;
         return Ok(ExitCode::SUCCESS);
     }
-    warn_if_cached(&args.workload, &params);
-    let elapsed = match args.workload.name {
-        Workload::Numa02 => numa02::run(&params, &layout)?,
-        Workload::Numa01 => {
-            let program = std::env::current_exe().context("cannot find our own program")?;
-            let words: Vec<String> = std::env::args().skip(1).collect();
-            numa01::run(&params, &layout, |index| {
-                let mut command = Command::new(&program);
-                command.args(&words).args(["--part", &index.to_string()]);
-                command
-            })?
-        }
-    };
-    print(args, &params, &elapsed)?;
+    let measured = kind.run(&setting)?;
+    warn_if_cached(kind, &setting);
+    print(args.output, &result(kind, &setting.params, measured))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print(args: &Bench, params: &Params, elapsed: &Elapsed) -> Result<()> {
-    let result = BenchResult {
-        workload: args.workload.name.to_string(),
-        seconds: elapsed.seconds,
-        whole_seconds: elapsed.whole_seconds,
-        start_ns: elapsed.start_ns,
-        thread_seconds: elapsed.thread_seconds.clone(),
-        bytes: elapsed.bytes,
+fn result(kind: Kind, params: &Params, measured: Measured) -> BenchResult {
+    let (unit, operations) = match measured.unit {
+        Unit::Bytes => ("B/s", None),
+        Unit::Transactions => ("transactions/s", Some(measured.amount)),
+        Unit::Processes => ("processes/s", Some(measured.amount)),
+    };
+    let median = measured.amount as f64 / measured.seconds;
+    BenchResult {
+        workload: kind.name().into(),
+        seconds: measured.seconds,
+        whole_seconds: measured.whole_seconds,
+        start_ns: measured.start_ns,
+        thread_seconds: measured.thread_seconds,
+        bytes: if operations.is_none() { measured.amount } else { 0 },
+        operations,
+        throughput: Throughput { median, unit: unit.into() },
+        throughput_over_time: Series {
+            interval_seconds: measured.over_time.interval_seconds,
+            values: measured.over_time.values,
+        },
+        latency_ns: measured.latency_ns.map(|l| Percentiles {
+            p50: l.p50,
+            p99: l.p99,
+            p999: l.p999,
+            max: l.max,
+        }),
         threads: params.threads,
         size_bytes: params.size_bytes,
-        loops: params.loops,
-    };
-    match args.output {
-        Format::Json => println!("{}", serde_json::to_string(&result)?),
+        loops: params.limit_ns.is_none().then_some(params.loops),
+    }
+}
+
+fn print(format: Format, result: &BenchResult) -> Result<()> {
+    let BenchResult { workload, seconds, whole_seconds, bytes, threads, .. } = result;
+    match format {
+        Format::Json => println!("{}", serde_json::to_string(result)?),
         Format::Csv => {
-            println!("workload,threads,size_bytes,loops,seconds,whole_seconds,bytes");
-            let BenchResult { workload, threads, size_bytes, loops, .. } = &result;
-            let (seconds, whole) = (result.seconds, result.whole_seconds);
             println!(
-                "{workload},{threads},{size_bytes},{loops},{seconds},{whole},{}",
-                result.bytes
+                "workload,threads,size_bytes,loops,seconds,whole_seconds,bytes,operations,\
+                 latency_p50_ns,latency_p99_ns,latency_p999_ns"
+            );
+            let loops = result.loops.map_or_else(String::new, |loops| loops.to_string());
+            let operations = result.operations.map_or_else(String::new, |n| n.to_string());
+            let latency = result.latency_ns.map_or_else(
+                || ",,".into(),
+                |latency| format!("{},{},{}", latency.p50, latency.p99, latency.p999),
+            );
+            println!(
+                "{workload},{threads},{},{loops},{seconds},{whole_seconds},{bytes},{operations},{latency}",
+                result.size_bytes
             );
         }
         Format::Table => {
-            let rate = result.bytes as f64 / result.seconds / 1e9;
+            let rate = result.throughput.median;
+            let done = match result.operations {
+                None => format!("{:.2} GB/s moved", rate / 1e9),
+                Some(_) => format!("{rate:.0} {}", result.throughput.unit),
+            };
             println!(
-                "{}: {:.3} s from the end of initialisation to the last thread ({:.3} s in all), {rate:.2} GB/s written by {} threads",
-                result.workload, result.seconds, result.whole_seconds, result.threads
+                "{workload}: {seconds:.3} s from the end of initialisation to the last thread \
+                 ({whole_seconds:.3} s in all), {done} by {threads} threads"
             );
+            if let Some(Percentiles { p50, p99, p999, max }) = result.latency_ns {
+                let us = |ns: u64| ns as f64 / 1000.0;
+                println!(
+                    "{workload}: one took {:.1} us in the median, 99 % at most {:.1}, 99.9 % {:.1}, \
+                     the longest {:.1}",
+                    us(p50),
+                    us(p99),
+                    us(p999),
+                    us(max)
+                );
+            }
         }
     }
     Ok(())
@@ -103,35 +154,11 @@ pub fn layout(topology: &Topology) -> Layout {
     Layout { nodes: usable.map(node).collect() }
 }
 
-/// The workload's parameters, with its defaults where none are given.
-fn params(args: &WorkloadArgs, tie: TieArg, layout: &Layout) -> Params {
-    let defaults = args.name.defaults(args.quick);
-    Params {
-        threads: args.threads.unwrap_or(layout.cpus().len()),
-        size_bytes: args.size.unwrap_or(defaults.size_bytes),
-        loops: args.loops.unwrap_or(defaults.loops),
-        huge_pages: args.thp.map(|thp| thp == crate::args::OnOff::On),
-        tie: match tie {
-            TieArg::Free => Tie::Free,
-            TieArg::Bind => Tie::Bind,
-            TieArg::Inverse => Tie::Inverse,
-            TieArg::Interleave => Tie::Interleave,
-        },
-        start: match args.start.unwrap_or(defaults.start) {
-            StartArg::FirstTouch => Start::FirstTouch,
-            StartArg::OneNode => Start::OneNode,
-            StartArg::Placed => Start::Placed,
-        },
-    }
-}
-
-/// A slice that fits the last-level cache no longer measures memory.
-fn warn_if_cached(args: &WorkloadArgs, params: &Params) {
-    let per_thread = match args.name {
-        Workload::Numa01 => params.size_bytes,
-        Workload::Numa02 => params.size_bytes / params.threads.max(1),
-    };
-    if let Ok(cache) = last_level_cache_bytes()
+/// What fits the last-level cache no longer measures memory. Short processes are not for memory.
+fn warn_if_cached(kind: Kind, setting: &Setting) {
+    let per_thread = kind.bytes_per_thread(&setting.params, &setting.layout);
+    if kind != Kind::Forks
+        && let Ok(cache) = last_level_cache_bytes()
         && per_thread as u64 <= cache
     {
         eprintln!(

@@ -49,6 +49,12 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     let placement = args.placement;
     session.set_knob(Knob::NumaBalancing, if placement.wants_faults() { "1" } else { "0" })?;
     reset()?;
+    if args.reserve > 0 {
+        let topology = numaherd_linux::topology::read(root)?;
+        for node in super::bench::layout(&topology).node_ids() {
+            session.reserve_huge_pages(node, args.reserve)?;
+        }
+    }
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let summary = dir.path().join("summary");
     let program = std::env::current_exe().context("cannot find our own program")?;

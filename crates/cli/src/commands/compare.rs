@@ -13,7 +13,9 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use numaherd_lab::LabError;
 use numaherd_lab::kernel::cache_dir;
-use numaherd_report::{Cell, Comparison, CpuCounts, chart, text};
+use numaherd_report::{
+    Against, Cell, Comparison, CpuCounts, Until, against, chart, interval, text,
+};
 
 use super::cell::CellResult;
 use super::site::{HostSite, LabSite, Site};
@@ -22,6 +24,10 @@ use crate::interrupt;
 
 /// Runs the comparison and prints it.
 pub fn run(args: &Compare) -> Result<ExitCode> {
+    let then = args.against.as_deref().map(|path| earlier(path, args)).transpose()?;
+    if args.until.is_some() {
+        check_until(args)?;
+    }
     let interrupted = interrupt::flag()?;
     let mut results = Results::create(args)?;
     let mut site: Box<dyn Site> = match &args.on {
@@ -32,17 +38,11 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     let mut cells = Vec::new();
     let outcome = measure(args, site.as_mut(), &progress, &mut results, &mut cells);
     progress.finish();
-    let names: Vec<String> = args.placements.iter().map(ToString::to_string).collect();
-    let comparison = Comparison {
-        workload: args.workload.name.to_string(),
-        machine: site.machine(),
-        kernel: site.kernel(),
-        runs: args.runs,
-        seed: args.seed,
-        dilation: site.dilation(),
-        placements: Comparison::placements(&names, &cells),
-    };
+    let mut comparison = comparison(args, site.as_ref(), &cells);
     site.end();
+    if let Some((file, then)) = &then {
+        comparison.against = set_beside(&comparison, then, file);
+    }
     if !cells.is_empty() {
         print(args, &comparison)?;
         if results.whole {
@@ -61,6 +61,59 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     }
 }
 
+/// What the cells come to so far.
+fn comparison(args: &Compare, site: &dyn Site, cells: &[Cell]) -> Comparison {
+    let placements = Comparison::placements(&names(args), cells);
+    Comparison {
+        workload: args.workload.name.name().to_string(),
+        machine: site.machine(),
+        kernel: site.kernel(),
+        runs: match args.until {
+            Some(_) => cells.iter().map(|cell| cell.run + 1).max().unwrap_or(0),
+            None => args.runs,
+        },
+        seed: args.seed,
+        dilation: site.dilation(),
+        until: args.until.map(|width| Until::of(width, &placements)),
+        placements,
+        against: None,
+    }
+}
+
+fn names(args: &Compare) -> Vec<String> {
+    args.placements.iter().map(ToString::to_string).collect()
+}
+
+/// An earlier comparison of the same workload.
+fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
+    let file = path.display().to_string();
+    let failed = || format!("--against {file}");
+    let text = std::fs::read_to_string(path).with_context(failed)?;
+    let then: Comparison = serde_json::from_str(&text)
+        .with_context(|| format!("--against {file} is no result of compare -o json"))?;
+    against::same_workload(args.workload.name.name(), &then).with_context(failed)?;
+    Ok((file, then))
+}
+
+fn set_beside(now: &Comparison, then: &Comparison, file: &str) -> Option<Against> {
+    match against::set_beside(now, then, file) {
+        Ok(against) => Some(against),
+        Err(error) => {
+            eprintln!("numaherd: --against {file}: {error}");
+            None
+        }
+    }
+}
+
+/// Intervals are of ratios to bind.
+fn check_until(args: &Compare) -> Result<()> {
+    let bind = args.placements.contains(&Placement::Bind);
+    if bind && args.placements.len() > 1 {
+        return Ok(());
+    }
+    bail!("--until is about ratios to bind: give --placements bind and at least one other")
+}
+
 fn measure(
     args: &Compare,
     site: &mut dyn Site,
@@ -69,7 +122,8 @@ fn measure(
     cells: &mut Vec<Cell>,
 ) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(args.seed);
-    for run in 0..args.runs {
+    let mut run = 0;
+    while goes_on(args, run, cells) {
         let mut order = args.placements.clone();
         random.shuffle(&mut order);
         for placement in order {
@@ -80,8 +134,20 @@ fn measure(
             cells.push(cell);
             results.write(&cells[cells.len() - 1])?;
         }
+        run += 1;
     }
     Ok(())
+}
+
+/// Whether another round is wanted after this many. With `--until` there are as many as carry an
+/// interval, and more until all are narrow.
+fn goes_on(args: &Compare, rounds: u32, cells: &[Cell]) -> bool {
+    let Some(width) = args.until else { return rounds < args.runs };
+    if rounds < args.runs.max(interval::LEAST as u32).min(args.max_runs) {
+        return true;
+    }
+    let placements = Comparison::placements(&names(args), cells);
+    rounds < args.max_runs && !Until::of(width, &placements).reached
 }
 
 /// What the emulator counted in the timed part.
@@ -105,7 +171,10 @@ fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Co
         run,
         seconds: bench.seconds,
         whole_seconds: bench.whole_seconds,
-        bytes: bench.bytes,
+        amount: bench.operations.unwrap_or(bench.bytes),
+        unit: bench.throughput.unit.trim_end_matches("/s").into(),
+        latency_ns: bench.latency_ns,
+        throughput_over_time: Some(bench.throughput_over_time),
         local_share,
         local_share_source: source.into(),
         pages_migrated_by_kernel,
@@ -124,6 +193,10 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String>
     {
         let log = dir.join(format!("{placement}-{run}.jsonl"));
         words.extend(["--log".to_string(), log.display().to_string()]);
+    }
+    let reserve = args.workload.name.reserved_pages_per_node(args.workload.size_bytes());
+    if reserve > 0 {
+        words.extend(["--reserve".to_string(), reserve.to_string()]);
     }
     words.push("--".into());
     words.extend(args.workload.words());
@@ -163,7 +236,8 @@ impl Results {
             None => {
                 let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
                 let stamp = now.map_or(0, |since| since.as_secs());
-                let name = format!("{}-{stamp}-{}.jsonl", args.workload.name, std::process::id());
+                let name = args.workload.name.name();
+                let name = format!("{name}-{stamp}-{}.jsonl", std::process::id());
                 cache_dir().join("results").join(name)
             }
         };
@@ -197,7 +271,8 @@ struct Progress {
 
 impl Progress {
     fn new(args: &Compare) -> Progress {
-        let steps = u64::from(args.runs) * args.placements.len() as u64;
+        let runs = args.until.map_or(args.runs, |_| args.max_runs);
+        let steps = u64::from(runs) * args.placements.len() as u64;
         let bar = std::io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::new(steps);
             let style =
@@ -206,7 +281,7 @@ impl Progress {
             bar.enable_steady_tick(std::time::Duration::from_millis(500));
             bar
         });
-        Progress { bar, runs: args.runs }
+        Progress { bar, runs }
     }
 
     fn begin(&self, run: u32, placement: Placement) {

@@ -177,9 +177,13 @@ impl HostSite {
         eprintln!(
             "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \
              kernel.numa_balancing and the kernel's scan periods, drops the page cache and compacts \
-             memory between runs; settings are put back",
+             memory between runs{}; settings are put back",
             topology.cpus().len(),
-            args.workload.size_bytes() >> 20
+            args.workload.size_bytes() >> 20,
+            match args.workload.name.reserved_pages_per_node(args.workload.size_bytes()) {
+                0 => String::new(),
+                pages => format!(", reserves {pages} huge pages on each node"),
+            }
         );
         ensure!(
             topology.cpu_nodes().count() > 1,

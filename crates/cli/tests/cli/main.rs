@@ -8,6 +8,7 @@
 #[path = "../transcript/mod.rs"]
 mod transcript;
 
+mod bench;
 mod restore;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,10 @@ fn what_cannot_be_done_is_one_line() {
     refuses(&["lab", "run", "--machine", "3x7", "--", "true"], &["'3x7'", "2x4", ".toml"]);
     refuses(&["lab", "run", "--machine", "no.toml", "--", "true"], &["no.toml", "No such file"]);
     refuses(&["compare", "numa02", "--on", "lab:3x7", "--results", "/dev/null"], &["'3x7'"]);
+    let until = ["compare", "numa02", "--until", "0.1", "--placements", "off,kernel"];
+    refuses(&until, &["--until", "bind"]);
+    refuses(&["compare", "numa02", "--against", "/no/such"], &["--against", "No such file"]);
+    refuses(&["compare", "numa02", "--against", "/dev/null"], &["no result of compare"]);
     refuses(&["balance", "-p", "999999999"], &["no process 999999999"]);
     refuses(&["topology", "--root", "/nonexistent"], &["/nonexistent", "No such file"]);
     refuses(&["restore", "--run", "no-such-run"], &["no run 'no-such-run'"]);
@@ -93,6 +98,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["compare", "numa07"], &["'numa07'", "numa02"]),
     (&["bench", "numa02", "--size", "4X"], &["'4X'", "64M"]),
     (&["bench", "numa02", "--threads", "0"], &["'0'", "from 1"]),
+    (&["bench", "numa02", "--seconds", "0"], &["'0'", "--seconds", "30"]),
+    (&["bench", "numa02", "--seconds", "1", "--loops", "1"], &["--seconds", "--loops"]),
+    (&["compare", "numa02", "--until", "2"], &["'2'", "--until", "0.01"]),
     (&["balance"], &["--pid", "CMD"]),
     (&["balance", "-p", "0"], &["'0'", "--pid"]),
 ];

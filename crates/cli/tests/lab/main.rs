@@ -1,5 +1,5 @@
 //! The emulated machine with a real kernel, end to end: what a command in it sees, how it ends,
-//! what is measured there, and that a killed balancer leaves nothing changed.
+//! what is measured there, the workloads, and that a killed balancer leaves nothing changed.
 //!
 //! Needs QEMU, a kernel in the cache folder and the plugin beside the program (`make build`), and
 //! takes minutes: `make lab-test`. Every guest has a temporary folder of its own, by which its
@@ -13,6 +13,7 @@ mod inside;
 mod killed;
 mod measured;
 mod processes;
+mod workloads;
 
 use std::process::Command;
 

@@ -51,7 +51,7 @@ mod tests {
         let first = monotonic();
         assert!(monotonic() >= first);
         let worked = cpu_time();
-        assert!((0..1_000_000u64).fold(0, |a, b| std::hint::black_box(a ^ b)) > 0);
+        assert!((0..1_000_000u64).fold(0, |a, b| std::hint::black_box(a + b)) > 0);
         assert!(worked > Nanos(0) && cpu_time() > worked);
     }
 }
