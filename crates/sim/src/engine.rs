@@ -365,7 +365,7 @@ impl Sim {
 
     /// Takes a block's bytes from `wanted`, or from the nearest node with room.
     fn allocate(&mut self, wanted: usize) -> Option<usize> {
-        let slit = &self.machine.distance.slit[wanted];
+        let slit = &self.machine.slit[wanted];
         let fits = |node: &usize| self.free[*node] >= BLOCK_BYTES;
         let node = (0..self.free.len()).filter(fits).min_by_key(|&node| (slit[node], node))?;
         self.free[node] -= BLOCK_BYTES;

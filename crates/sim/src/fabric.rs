@@ -16,7 +16,7 @@
 //! networks, Denning and Buzen 1978. Below saturation the true waits are small, and taken as 0.)
 //!
 //! A written line is read first and written back later: two lines at the memory, one each way on
-//! the links.
+//! the links. Where stores do not fetch ([`Machine::stores_fetch`]) it is written only.
 
 use crate::machine::{LINE_BYTES, Machine};
 
@@ -55,14 +55,20 @@ impl Fabric {
     pub fn new(machine: &Machine) -> Fabric {
         let nodes = machine.node.len();
         let routes = machine.routes().expect("a parsed machine is connected");
-        let mut capacity = vec![machine.memory.bandwidth_mb_s / 1000.0; nodes];
-        capacity.resize(nodes + routes.directed.len(), machine.links.bandwidth_mb_s / 1000.0);
+        let links = routes.directed.iter().map(|&(_, _, mb_s)| mb_s);
+        let capacity: Vec<f64> =
+            machine.memory_mb_s.iter().copied().chain(links).map(|mb_s| mb_s / 1000.0).collect();
         let mut way = Vec::with_capacity(nodes * nodes * 2);
         for from in 0..nodes {
             for to in 0..nodes {
                 for writes in [false, true] {
-                    let mut stations = vec![(to, if writes { 2.0 } else { 1.0 })];
-                    stations.extend(routes.via[to][from].iter().map(|link| (nodes + link, 1.0)));
+                    let fetches = !writes || machine.stores_fetch;
+                    let at_memory = f64::from(u8::from(fetches) + u8::from(writes));
+                    let mut stations = vec![(to, at_memory)];
+                    if fetches {
+                        stations
+                            .extend(routes.via[to][from].iter().map(|link| (nodes + link, 1.0)));
+                    }
                     if writes {
                         stations
                             .extend(routes.via[from][to].iter().map(|link| (nodes + link, 1.0)));

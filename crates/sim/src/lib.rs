@@ -28,7 +28,7 @@ pub mod world;
 pub use engine::{Options, Run, Sim};
 pub use layout::Tie;
 pub use machine::Machine;
-pub use workload::Workload;
+pub use workload::{Parameters, Workload};
 
 /// Why nothing was simulated.
 #[derive(Debug, thiserror::Error)]

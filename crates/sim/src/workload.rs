@@ -18,6 +18,15 @@ use serde::Deserialize;
 
 use crate::SimError;
 
+/// Workloads that come with numaherd, under the names of the real ones.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("numa01", include_str!("../../../workloads/numa01.toml")),
+    ("numa01_thread_alloc", include_str!("../../../workloads/numa01_thread_alloc.toml")),
+    ("numa02", include_str!("../../../workloads/numa02.toml")),
+    ("numa02_smt", include_str!("../../../workloads/numa02_smt.toml")),
+    ("overcommit", include_str!("../../../workloads/overcommit.toml")),
+];
+
 /// A workload.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,6 +41,17 @@ pub struct Workload {
     pub source: String,
     /// Kinds of processes; all start at once.
     pub process: Vec<ProcessSpec>,
+}
+
+/// What [`Workload::resized`] changes; what is absent stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// Threads of all processes together.
+    pub threads: Option<u32>,
+    /// Memory of each process.
+    pub size_bytes: Option<u64>,
+    /// How often each thread goes over its memory.
+    pub loops: Option<u32>,
 }
 
 /// Processes of one kind.
@@ -131,6 +151,50 @@ impl ProcessSpec {
 }
 
 impl Workload {
+    /// Names of the workloads that come with numaherd.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// One of them; the field's spelling (`numa01_THREAD_ALLOC`) is as good.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Result<Workload, SimError>> {
+        let same = |known: &str| known.eq_ignore_ascii_case(&name.replace('-', "_"));
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| same(known))?;
+        Some(Workload::parse(name, name, text))
+    }
+
+    /// With other parameters: threads of all processes together, memory of each process, and
+    /// instead of all phases the last one, so many times.
+    ///
+    /// # Errors
+    /// [`SimError::Unfit`] if they make no sense together.
+    pub fn resized(mut self, to: Parameters) -> Result<Workload, SimError> {
+        let processes: u32 = self.process.iter().map(|process| process.copies).sum();
+        for process in &mut self.process {
+            if let Some(threads) = to.threads {
+                let fits = threads >= processes && threads.is_multiple_of(processes);
+                if !fits {
+                    let problem = format!(
+                        "{threads} threads cannot be shared out evenly over the {processes} \
+                         processes of {}: give a multiple of {processes}",
+                        self.name
+                    );
+                    return Err(SimError::Unfit { problem });
+                }
+                (process.threads, process.threads_per_cpu) = (Some(threads / processes), None);
+            }
+            if let Some(bytes) = to.size_bytes {
+                process.memory_mib = bytes.div_ceil(1 << 20).max(2);
+            }
+            if let Some(times) = to.loops {
+                process.phase.drain(..process.phase.len() - 1);
+                process.phase[0].times = times;
+            }
+        }
+        Ok(self)
+    }
+
     /// Reads a workload file's text. `path` is only for messages.
     ///
     /// # Errors
@@ -233,6 +297,27 @@ pub(crate) mod tests {
             ..workload.process[0].clone()
         };
         assert_eq!(workload.bytes(24), 2.0 * 12.0 * 3.0 * 51.0 * f64::from(1 << 30));
+    }
+
+    #[test]
+    fn workloads_that_come_with_numaherd_write_what_the_originals_do() {
+        // On 24 CPUs: 2 × 12 × 3 × 51 GiB; 2 × (3 × 12 + 3000) GiB; 800 GiB; both at once.
+        let gib = |name| Workload::built_in(name).unwrap().unwrap().bytes(24) / f64::from(1 << 30);
+        let names: Vec<&str> = Workload::names().collect();
+        let found: Vec<f64> = names.iter().map(|name| gib(name)).collect();
+        assert_eq!(found, [3672.0, 6072.0, 800.0, 800.0, 4472.0], "{names:?}");
+        assert_eq!(gib("numa01_THREAD_ALLOC"), 6072.0);
+        assert!(Workload::built_in("numa03").is_none());
+    }
+
+    #[test]
+    fn a_workload_can_be_resized() {
+        let numa01 = || Workload::built_in("numa01_thread_alloc").unwrap().unwrap();
+        let to = Parameters { threads: Some(8), size_bytes: Some(64 << 20), loops: Some(10) };
+        // Two processes of 64 MiB, each byte written ten times by one thread.
+        assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(2 * 64 << 20) * 10.0);
+        let odd = Parameters { threads: Some(7), ..Parameters::default() };
+        assert!(numa01().resized(odd).unwrap_err().to_string().contains("a multiple of 2"));
     }
 
     #[test]

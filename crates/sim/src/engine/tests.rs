@@ -53,10 +53,7 @@ fn a_full_node_falls_back_to_the_next() {
 #[test]
 fn siblings_slow_each_other() {
     // Two threads of a core together do 125 % of one alone; 1000 MB/s is what each does then.
-    let text = SMALL.replace(
-        "stream_mb_s = 1000",
-        "stream_mb_s = 1000\nthreads_per_core = 2\nsmt_speedup_percent = 125",
-    );
+    let text = SMALL.replace("[cpu]", "[cpu]\nthreads_per_core = 2\nsmt_speedup_percent = 125");
     let machine = Machine::parse("x", "x", &text.replace("= 3000", "= 30000")).unwrap();
     let run = |threads| {
         let workload = slices(threads, 16 * u64::from(threads), 100);
