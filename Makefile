@@ -4,7 +4,7 @@
 CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit lint lab-test compare undo-test clean
+.PHONY: demo test deps build unit lint lab-test compare undo-test kernel-test topology-test tools-test clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -31,6 +31,7 @@ unit: build
 # With a real kernel in the emulated machine; takes minutes.
 lab-test: build
 	mkdir -p target/test-log
+	$(CARGO) build --release --locked --package numaherd-bpf --example watch_faults
 	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1
 
 # The comparisons behind the README's figures; about an hour.
@@ -38,6 +39,24 @@ compare: build
 	$(BIN) compare numa02 --html target/numa02.html
 	$(BIN) compare numa01 --html target/numa01.html
 	$(BIN) compare numa01 --start placed --placements off,kernel,bind,herd
+
+# Our BPF on every kernel: Debian's 6.1 and 6.12, and one with sched_ext, which is built once (ten
+# minutes on two idle cores).
+kernel-test: build
+	scripts/fetch-kernel 6.1
+	scripts/fetch-kernel 6.12
+	scripts/build-kernel 6.12
+	$(CARGO) build --release --locked --package numaherd-bpf --example watch_faults
+	KERNELS="6.1 6.12 sched-ext" $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 hinting_faults
+
+# Boots every machine and captured tree that can be emulated; some ten minutes.
+topology-test: build
+	TOPOLOGIES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 odd_machines
+
+# Other people's tools in the lab, unmodified.
+tools-test: build
+	scripts/install-deps linux-perf numad stress-ng
+	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 tools::
 
 # Kills the balancer at random moments, fifty times.
 undo-test: build

@@ -40,12 +40,40 @@ pub enum Command {
     /// The lab's other end, inside the guest
     #[command(hide = true)]
     LabAgent,
+    /// Tracing, inside the guest
+    #[command(hide = true, subcommand)]
+    LabTrace(LabTrace),
+}
+
+#[derive(Subcommand)]
+pub enum LabTrace {
+    /// Begin to record
+    Begin,
+    /// End it, and print what was recorded
+    End,
 }
 
 #[derive(Subcommand)]
 pub enum LabCommand {
     /// Run CMD inside an emulated NUMA machine; ends with CMD's exit code
     Run(LabRun),
+    /// A shell, or CMD, on a terminal inside an emulated NUMA machine
+    Shell(LabShell),
+}
+
+#[derive(Args)]
+pub struct LabShell {
+    #[command(flatten)]
+    pub lab: LabArgs,
+    /// Folder the guest may write to (the current one always is, unless it is /)
+    #[arg(long, value_name = "DIR")]
+    pub share: Vec<PathBuf>,
+    /// Nothing on this machine is written: the current folder is read-only too
+    #[arg(long)]
+    pub read_only: bool,
+    /// The command [default: your shell]
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<String>,
 }
 
 #[derive(Args)]
@@ -58,6 +86,9 @@ pub struct LabRun {
     /// Write what the latency plugin counted to FILE, as JSON
     #[arg(long, value_name = "FILE")]
     pub counters: Option<PathBuf>,
+    /// Write who ran on which CPU, and page moves, to FILE, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// Folder the guest may write to (the current one always is, unless it is /)
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
@@ -74,7 +105,8 @@ pub struct LabRun {
 
 #[derive(Args, Clone)]
 pub struct LabArgs {
-    /// Machine: a name, or the path of its .toml file
+    /// Machine: a name, a .toml file, hwloc's .xml, a captured folder, or a text such as
+    /// "node:2 core:4"
     #[arg(long, value_name = "M", default_value = "2x4")]
     pub machine: String,
     #[command(flatten)]
@@ -87,6 +119,9 @@ pub struct LabTuning {
     /// Kernel: a release fetched by scripts/fetch-kernel, or the path of an image
     #[arg(long, value_name = "K")]
     pub kernel: Option<String>,
+    /// More words for the kernel's command line
+    #[arg(long, value_name = "WORDS")]
+    pub append: Option<String>,
     /// Real seconds per guest second; measured at the start when not given
     #[arg(long, value_name = "X", value_parser = parse_dilation)]
     pub dilation: Option<f64>,
@@ -107,6 +142,10 @@ pub struct TopologyArgs {
     /// In numactl's layout, as `numactl -H` has it
     #[arg(short = 'H', long)]
     pub hardware: bool,
+    /// Of a machine that is described: a name, a .toml file, hwloc's .xml, a captured folder, or a
+    /// text such as "node:2 core:4"
+    #[arg(long, value_name = "M", conflicts_with = "root")]
+    pub machine: Option<String>,
     /// Read /sys and /proc below DIR: a captured machine
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
@@ -260,6 +299,10 @@ pub struct Compare {
     /// Keep herd's logs in DIR
     #[arg(long, value_name = "DIR")]
     pub logs: Option<PathBuf>,
+    /// In the lab: write who ran on which CPU, and page moves, for ui.perfetto.dev; a file for each
+    /// run, FILE with the placement and the run before its ending
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
     /// On the host: even if it is busy or short of memory
     #[arg(long)]
     pub force: bool,

@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         Command::Restore(args) => commands::restore::run(&args),
         Command::Supervise(args) => commands::restore::supervise(&args),
         Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
+        Command::Lab(LabCommand::Shell(args)) => commands::shell::run(&args),
+        Command::LabTrace(args) => commands::tracing::in_guest(&args),
         Command::LabAgent => commands::lab::agent(),
     };
     match result {

@@ -40,7 +40,7 @@ pub struct Config {
     pub cache_ways: u64,
     /// Index of the node of each vCPU.
     pub cpu_node: Vec<usize>,
-    /// Memory of each node.
+    /// Memory of each node; 0 for one that has CPUs alone.
     pub node_bytes: Vec<u64>,
     /// Guest-physical memory below the hole that ends at 4 GiB.
     pub below_4g_bytes: u64,
@@ -119,8 +119,10 @@ impl Config {
             && (self.cache_bytes / set_bytes).is_power_of_two();
         ensure(sets_ok, "cache_bytes", "must be ways × line × a power of two, at most 1 GiB")?;
         ensure((1..=MAX_NODES).contains(&nodes), "node_bytes", "must name 1 to 1024 nodes")?;
-        let sizes_ok = self.node_bytes.iter().all(|&bytes| bytes > 0 && bytes <= 1 << 44);
-        ensure(sizes_ok, "node_bytes", "must be 1 byte to 16 TiB each")?;
+        let sizes_ok = self.node_bytes.iter().all(|&bytes| bytes <= 1 << 44);
+        ensure(sizes_ok, "node_bytes", "must be at most 16 TiB each")?;
+        let some = self.node_bytes.iter().any(|&bytes| bytes > 0);
+        ensure(some, "node_bytes", "must give at least one node memory")?;
         ensure(!self.cpu_node.is_empty(), "cpu_node", "names no CPU")?;
         let cpus_ok = self.cpu_node.iter().all(|&node| node < nodes);
         ensure(cpus_ok, "cpu_node", "names a node that node_bytes does not have")?;
@@ -173,6 +175,7 @@ mod tests {
             ("[0, 1]", "[]", "cpu_node"),
             ("[300, 100]", "[300]", "latency_ns"),
             ("[1024, 1024]", "[]", "node_bytes"),
+            ("[1024, 1024]", "[0, 0]", "node_bytes"),
         ] {
             let text = GOOD.replacen(from, to, 1);
             assert_ne!(text, GOOD);

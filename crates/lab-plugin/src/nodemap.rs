@@ -118,9 +118,9 @@ impl Touches {
         self.by_node.push(BTreeMap::new());
     }
 
-    /// The smallest share, over the nodes, of touches that `map` explains.
-    fn explained_permille(&self, map: &NodeMap) -> u64 {
-        let permille = |(node, buckets): (usize, &BTreeMap<u64, u64>)| {
+    /// The smallest share, over the nodes touched, of touches that `map` explains.
+    fn explained_permille(&self, map: &NodeMap, nodes: &[usize]) -> u64 {
+        let permille = |(&node, buckets): (&usize, &BTreeMap<u64, u64>)| {
             let all: u64 = buckets.values().sum();
             let right: u64 = buckets
                 .iter()
@@ -129,7 +129,7 @@ impl Touches {
                 .sum();
             (right * 1000).checked_div(all).unwrap_or(0)
         };
-        self.by_node.iter().enumerate().map(permille).min().unwrap_or(0)
+        nodes.iter().zip(&self.by_node).map(permille).min().unwrap_or(0)
     }
 
     /// The blocks most touched, for a message: `node 0: 0x0 (512) …`.
@@ -153,11 +153,11 @@ impl Touches {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
     /// The guest's agent did not touch every node, or touched too many.
-    #[error("memory of {touched} nodes was touched, the machine has {nodes}")]
+    #[error("memory of {touched} nodes was touched, {nodes} of the machine have some")]
     Nodes {
         /// Nodes touched.
         touched: usize,
-        /// Nodes there are.
+        /// Nodes that have memory.
         nodes: usize,
     },
     /// Too little to conclude from.
@@ -174,7 +174,7 @@ pub enum MapError {
     },
 }
 
-/// The layout that explains the touches.
+/// The layout that explains the touches, which are of the nodes that have memory, in their order.
 ///
 /// # Errors
 /// If none does, or too little was touched.
@@ -183,7 +183,8 @@ pub fn find(
     node_bytes: &[u64],
     below_4g_bytes: u64,
 ) -> Result<(MemoryLayout, NodeMap), MapError> {
-    let (touched, nodes) = (touches.by_node.len(), node_bytes.len());
+    let with_memory: Vec<usize> = (0..node_bytes.len()).filter(|&i| node_bytes[i] > 0).collect();
+    let (touched, nodes) = (touches.by_node.len(), with_memory.len());
     if touched != nodes {
         return Err(MapError::Nodes { touched, nodes });
     }
@@ -193,7 +194,7 @@ pub fn find(
     CANDIDATES
         .into_iter()
         .map(|layout| (layout, NodeMap::new(layout, node_bytes, below_4g_bytes)))
-        .find(|(_, map)| touches.explained_permille(map) >= NEEDED_PERMILLE)
+        .find(|(_, map)| touches.explained_permille(map, &with_memory) >= NEEDED_PERMILLE)
         .ok_or_else(|| MapError::NoneFits { seen: touches.summary() })
 }
 

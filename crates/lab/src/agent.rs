@@ -10,10 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use crate::wire::{Kind, ToGuest, ToHost, read_frame, write_frame, write_message};
+use crate::terminal::Terminal;
+use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
 
 /// How long output is waited for after a command ended: a grandchild may hold the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
+
+/// Ctrl-D: what a terminal's user types at the end of input.
+const END_OF_INPUT: u8 = 4;
 
 type Port = Arc<Mutex<File>>;
 
@@ -27,14 +31,18 @@ pub fn serve(mut charge: impl FnMut()) -> io::Result<()> {
     let to: Port = Arc::new(Mutex::new(from.try_clone()?));
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().to_string();
     say(&to, &ToHost::Ready { release })?;
-    let mut stdin: Option<ChildStdin> = None;
+    let mut stdin: Option<Input> = None;
     while let Some((kind, payload)) = read_frame(&mut from)? {
         match kind {
-            Kind::Stdin if payload.is_empty() => stdin = None,
+            Kind::Stdin if payload.is_empty() => stdin = stdin.and_then(Input::end),
             // A command that does not read its input is no error.
-            Kind::Stdin => drop(stdin.as_mut().map(|pipe| pipe.write_all(&payload))),
+            Kind::Stdin => drop(stdin.as_mut().map(|input| input.write_all(&payload))),
             Kind::Message => match serde_json::from_slice(&payload)? {
-                ToGuest::Exec { argv, env, cwd } => stdin = exec(&to, &argv, env, &cwd)?,
+                ToGuest::Exec { argv, env, cwd, terminal } => {
+                    stdin = exec(&to, &argv, env, &cwd, terminal)?;
+                }
+                // A size that cannot be set leaves the old one.
+                ToGuest::Resize(size) => drop(stdin.as_ref().map(|input| input.resize(size))),
                 ToGuest::Charge => {
                     charge();
                     say(&to, &ToHost::Charging)?;
@@ -61,27 +69,82 @@ fn say(to: &Port, message: &ToHost) -> io::Result<()> {
     write_message(&mut *to.lock().unwrap_or_else(PoisonError::into_inner), message)
 }
 
+/// Where a command's input goes.
+enum Input {
+    Pipe(ChildStdin),
+    Terminal(Terminal),
+}
+
+impl Input {
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Input::Pipe(pipe) => pipe.write_all(bytes),
+            Input::Terminal(terminal) => terminal.write_all(bytes),
+        }
+    }
+
+    fn resize(&self, size: TerminalSize) -> io::Result<()> {
+        match self {
+            Input::Pipe(_) => Ok(()),
+            Input::Terminal(terminal) => terminal.resize(size),
+        }
+    }
+
+    /// A pipe is closed; a terminal stays and gets the character that means it.
+    fn end(self) -> Option<Input> {
+        match self {
+            Input::Pipe(_) => None,
+            Input::Terminal(mut terminal) => {
+                let _ = terminal.write_all(&[END_OF_INPUT]);
+                Some(Input::Terminal(terminal))
+            }
+        }
+    }
+}
+
 fn exec(
     to: &Port,
     argv: &[String],
     env: Vec<(String, String)>,
     cwd: &str,
-) -> io::Result<Option<ChildStdin>> {
+    size: Option<TerminalSize>,
+) -> io::Result<Option<Input>> {
     let [program, args @ ..] = argv else {
         say(to, &ToHost::NotStarted { code: 127, problem: "no command".into() })?;
         return Ok(None);
     };
-    let mut command = Command::new(program);
+    let terminal = size.map(Terminal::open).transpose()?;
+    let mut command = Command::new(if terminal.is_some() { "setsid" } else { program });
+    if let Some(terminal) = &terminal {
+        // A session of its own, with the terminal as its controlling one.
+        command.arg("--ctty").arg("--wait").arg(program);
+        let [stdin, stdout, stderr] = terminal.command_side()?;
+        command.stdin(stdin).stdout(stdout).stderr(stderr);
+    } else {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    }
     command.args(args).env_clear().envs(env);
     // A folder that the guest does not have is no reason not to run.
     command.current_dir(if Path::new(cwd).is_dir() { cwd } else { "/" });
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    match command.spawn() {
+    let spawned = command.spawn();
+    // Its ends of the terminal must be the child's alone, or its output never ends.
+    drop(command);
+    match spawned {
         Ok(mut child) => {
-            let stdin = child.stdin.take();
+            let outputs = match &terminal {
+                Some(terminal) => vec![carry(to, Kind::Stdout, terminal.reader()?)],
+                None => [
+                    child.stdout.take().map(|pipe| carry(to, Kind::Stdout, pipe)),
+                    child.stderr.take().map(|pipe| carry(to, Kind::Stderr, pipe)),
+                ]
+                .into_iter()
+                .flatten()
+                .collect(),
+            };
+            let stdin = child.stdin.take().map(Input::Pipe);
             let to = Arc::clone(to);
-            thread::spawn(move || follow(&to, child));
-            Ok(stdin)
+            thread::spawn(move || follow(&to, child, &outputs));
+            Ok(stdin.or(terminal.map(Input::Terminal)))
         }
         Err(error) => {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
@@ -91,19 +154,15 @@ fn exec(
     }
 }
 
-/// Carries the command's output and says how it ended.
-fn follow(to: &Port, mut child: Child) {
-    let outputs = [
-        child.stdout.take().map(|pipe| carry(to, Kind::Stdout, pipe)),
-        child.stderr.take().map(|pipe| carry(to, Kind::Stderr, pipe)),
-    ];
+/// Says how the command ended, once its output has been carried.
+fn follow(to: &Port, mut child: Child, outputs: &[thread::JoinHandle<()>]) {
     let code = match child.wait() {
         Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(_) => 255,
     };
     let step = Duration::from_millis(10);
     let mut waited = Duration::ZERO;
-    while waited < OUTPUT_GRACE && outputs.iter().flatten().any(|thread| !thread.is_finished()) {
+    while waited < OUTPUT_GRACE && outputs.iter().any(|thread| !thread.is_finished()) {
         thread::sleep(step);
         waited += step;
     }

@@ -18,8 +18,8 @@ use tempfile::TempDir;
 use crate::counters::{CounterFile, Counters, NodeMap};
 use crate::qemu::{Files, PluginConfig, arguments};
 use crate::tools::Tools;
-use crate::wire::{Kind, ToGuest, ToHost, read_frame, write_frame, write_message};
-use crate::{Kernel, LabError, Machine, initramfs};
+use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
+use crate::{Kernel, LabError, Machine, firmware, initramfs};
 
 /// How long a boot may take; a loaded host needs a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
@@ -45,6 +45,8 @@ pub struct BootOptions {
     pub plugin: Option<PathBuf>,
     /// Real seconds per guest second.
     pub dilation: f64,
+    /// More words for the kernel's command line.
+    pub append: Option<String>,
     /// Folders the guest may write to.
     pub shares: Vec<Share>,
     /// Command that serves as the agent, in the guest.
@@ -66,6 +68,8 @@ pub struct Exec {
     pub env: Vec<(String, String)>,
     /// Working directory.
     pub cwd: String,
+    /// A terminal for it, of this size; its output is all standard output then.
+    pub terminal: Option<TerminalSize>,
 }
 
 /// How a command ended.
@@ -99,6 +103,8 @@ pub struct Guest {
     deadline: Option<(Instant, u64)>,
     interrupted: Arc<AtomicBool>,
     log_dir: PathBuf,
+    /// For the next command.
+    input: Option<Box<dyn Read + Send>>,
 }
 
 impl Guest {
@@ -131,6 +137,7 @@ impl Guest {
             deadline,
             interrupted: Arc::clone(&options.interrupted),
             log_dir: options.log_dir.clone(),
+            input: None,
         };
         guest.connect(&listener)?;
         let ready = guest.wait_message(Some(BOOT_PATIENCE), &mut |_, _| {})?;
@@ -177,8 +184,12 @@ impl Guest {
         exec: &Exec,
         output: &mut dyn FnMut(Output, &[u8]),
     ) -> Result<Exit, LabError> {
-        let Exec { argv, env, cwd } = exec.clone();
-        self.say(&ToGuest::Exec { argv, env, cwd })?;
+        let Exec { argv, env, cwd, terminal } = exec.clone();
+        self.say(&ToGuest::Exec { argv, env, cwd, terminal })?;
+        // Only now: what comes before its command is nobody's input.
+        if let Some(reader) = self.input.take() {
+            carry_input(reader, Arc::clone(&self.to));
+        }
         match self.wait_message(None, output)? {
             ToHost::Exited { code } => Ok(Exit { code, not_started: None }),
             ToHost::NotStarted { code, problem } => Ok(Exit { code, not_started: Some(problem) }),
@@ -186,19 +197,19 @@ impl Guest {
         }
     }
 
-    /// Feeds the running command's standard input from `reader`, in a thread of its own.
-    pub fn feed(&self, mut reader: impl Read + Send + 'static) {
+    /// Feeds the next command's standard input from `reader`, in a thread of its own.
+    pub fn feed(&mut self, reader: impl Read + Send + 'static) {
+        self.input = Some(Box::new(reader));
+    }
+
+    /// Tells the running command's terminal its new size; usable from another thread.
+    pub fn resizer(&self) -> impl Fn(TerminalSize) + Send + 'static {
         let to = Arc::clone(&self.to);
-        thread::spawn(move || {
-            let mut buffer = vec![0; 16 << 10];
-            loop {
-                let length = reader.read(&mut buffer).unwrap_or(0);
-                let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
-                if write_frame(&mut *to, Kind::Stdin, &buffer[..length]).is_err() || length == 0 {
-                    return;
-                }
-            }
-        });
+        move |size| {
+            let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+            // A guest that is gone is noticed by whoever waits for it.
+            let _ = write_message(&mut *to, &ToGuest::Resize(size));
+        }
     }
 
     /// Switches the machine off and waits until it is.
@@ -325,6 +336,19 @@ impl Guest {
     }
 }
 
+fn carry_input(mut reader: Box<dyn Read + Send>, to: Arc<Mutex<UnixStream>>) {
+    thread::spawn(move || {
+        let mut buffer = vec![0; 16 << 10];
+        loop {
+            let length = reader.read(&mut buffer).unwrap_or(0);
+            let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
+            if write_frame(&mut *to, Kind::Stdin, &buffer[..length]).is_err() || length == 0 {
+                return;
+            }
+        }
+    });
+}
+
 impl Drop for Guest {
     fn drop(&mut self) {
         // It may have ended already.
@@ -367,8 +391,14 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
     let failed = || LabError::io("cannot prepare the guest");
     let paths = |name: &str| dir.join(name);
     let shares: Vec<&Path> = options.shares.iter().map(|share| share.0.as_path()).collect();
-    let archive =
-        initramfs::build(&tools.busybox, &options.kernel.modules, &shares, &options.agent)?;
+    let tables = firmware::tables(machine);
+    let archive = initramfs::build(
+        &tools.busybox,
+        &options.kernel.modules,
+        &shares,
+        &options.agent,
+        &tables,
+    )?;
     std::fs::write(paths("initramfs"), archive).map_err(failed())?;
     if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
         return Err(LabError::MissingPlugin { path: plugin.clone() });
@@ -384,6 +414,7 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         socket: &paths("agent"),
         plugin: options.plugin.as_deref().map(|plugin| (plugin, plugin_config.as_path())),
         shares: &shares,
+        append: options.append.as_deref().unwrap_or_default(),
     };
     let log = std::fs::File::create(paths("qemu.log")).map_err(failed())?;
     let mut command = Command::new(&tools.setpriv);

@@ -9,6 +9,7 @@ use std::path::Path;
 use cpio::NewcBuilder;
 
 use crate::LabError;
+use crate::firmware::Table;
 
 /// Tag of the 9p export of the host's root.
 pub const ROOT_TAG: &str = "hostroot";
@@ -27,11 +28,16 @@ pub fn build(
     modules: &[std::path::PathBuf],
     shares: &[&Path],
     agent: &[String],
+    tables: &[Table],
 ) -> Result<Vec<u8>, LabError> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(LabError::io(format!("cannot read {}", path.display())))
     };
     let mut archive = Archive { bytes: Vec::new(), inode: 0 };
+    // The kernel looks for them at the beginning, long before it unpacks the rest.
+    for (name, table) in tables {
+        archive.add(&format!("kernel/firmware/acpi/{name}"), 0o100_644, table)?;
+    }
     for dir in ["bin", "dev", "proc", "sys", "modules", "host", "rw", "root"] {
         archive.add(dir, 0o040_755, &[])?;
     }
@@ -94,6 +100,8 @@ mount -t overlay -o lowerdir=/host,upperdir=/rw/upper,workdir=/rw/work overlay /
 mount -t sysfs sys /root/sys
 mount -t devtmpfs dev /root/dev
 $b mkdir -p /root/dev/pts /root/dev/shm
+$b ln -s /proc/self/fd /root/dev/fd
+for f in 0:stdin 1:stdout 2:stderr; do $b ln -s /proc/self/fd/${{f%:*}} /root/dev/${{f#*:}}; done
 mount -t devpts devpts /root/dev/pts
 mount -t tmpfs tmpfs /root/dev/shm
 mount -t tmpfs tmpfs /root/run
@@ -134,6 +142,7 @@ mod tests {
             std::slice::from_ref(&module),
             &[&share],
             &["agent".into(), "x y".into()],
+            &[("srat.aml", b"SRAT".to_vec())],
         )
         .unwrap();
         let mut rest = bytes.as_slice();
@@ -146,6 +155,7 @@ mod tests {
             names.push(reader.entry().name().to_string());
             rest = reader.finish().unwrap();
         }
+        assert_eq!(names[0], "kernel/firmware/acpi/srat.aml");
         assert!(names.contains(&"modules/00-9p.ko".to_string()), "{names:?}");
         let script = init_script(&[&share], &["agent".into(), "x y".into()]);
         assert!(script.contains("share0 /root'") && script.contains("a b'"), "{script}");

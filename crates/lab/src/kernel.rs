@@ -10,9 +10,22 @@ use std::path::{Path, PathBuf};
 use crate::LabError;
 
 /// Modules that bring the host's files into the guest, in the order they are loaded. What is
-/// built into a kernel has no file and is skipped.
-pub const MODULES: &[&str] =
-    &["virtio_console", "netfs", "fscache", "9pnet", "9pnet_virtio", "9p", "overlay"];
+/// built into a kernel has no file and is skipped. `scripts/fetch-kernel` has the same list.
+/// Debian's 6.1 has all of virtio as modules, 6.12 has it built in.
+pub const MODULES: &[&str] = &[
+    "virtio_ring",
+    "virtio",
+    "virtio_pci_modern_dev",
+    "virtio_pci_legacy_dev",
+    "virtio_pci",
+    "virtio_console",
+    "netfs",
+    "fscache",
+    "9pnet",
+    "9pnet_virtio",
+    "9p",
+    "overlay",
+];
 
 /// A kernel that can be booted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +51,8 @@ pub fn cache_dir() -> PathBuf {
 
 impl Kernel {
     /// Finds a kernel: by the path of an image, by (the beginning of) a release in the cache
-    /// folder, or, without a name, the newest there.
+    /// folder, or, without a name, the newest release there. Special builds (`sched-ext-…`) do not
+    /// begin with a number and are taken only by name.
     ///
     /// # Errors
     /// [`LabError::Kernel`] naming the folder that was searched.
@@ -59,7 +73,10 @@ impl Kernel {
             .flatten()
             .filter(|entry| entry.path().join("vmlinuz").is_file())
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|release| name.is_none_or(|name| starts_with_release(release, name)))
+            .filter(|release| match name {
+                Some(name) => starts_with_release(release, name),
+                None => release.starts_with(|c: char| c.is_ascii_digit()),
+            })
             .collect();
         releases.sort_by_key(|release| version_key(release));
         let release = releases.pop().ok_or_else(|| LabError::Kernel {
@@ -102,7 +119,7 @@ mod tests {
     #[test]
     fn the_newest_release_wins_and_a_prefix_ends_at_a_number() {
         let cache = tempfile::tempdir().unwrap();
-        for release in ["6.1.0-50-amd64", "6.12.9+deb12-amd64", "6.9.1"] {
+        for release in ["6.1.0-50-amd64", "6.12.9+deb12-amd64", "6.9.1", "sched-ext-6.13"] {
             let dir = cache.path().join("kernels").join(release);
             std::fs::create_dir_all(dir.join("modules")).unwrap();
             std::fs::write(dir.join("vmlinuz"), "").unwrap();
@@ -111,6 +128,7 @@ mod tests {
         let found = |name| Kernel::find(name, cache.path()).unwrap().name;
         assert_eq!(found(None), "6.12.9+deb12-amd64");
         assert_eq!(found(Some("6.1")), "6.1.0-50-amd64");
+        assert_eq!(found(Some("sched-ext")), "sched-ext-6.13");
         let error = Kernel::find(Some("5"), cache.path()).unwrap_err().to_string();
         assert!(error.contains("no kernel '5'") && error.contains("fetch-kernel"), "{error}");
         assert_eq!(Kernel::find(None, cache.path()).unwrap().modules.len(), 1);

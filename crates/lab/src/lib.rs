@@ -4,11 +4,14 @@
 //! | module | owns |
 //! |---|---|
 //! | [`machine`] | machine files: nodes, CPUs, latencies, with their provenance |
+//! | [`synthetic`], [`hwloc`] | machines described by hwloc's one line or XML |
+//! | [`derived`] | a machine to boot, made from a topology |
 //! | [`kernel`] | kernel images in the cache folder |
 //! | [`capacity`] | what this host can carry, and the dilation of time that follows |
 //! | [`counters`] | what the latency plugin counted |
 //! | [`guest`] | one booted machine: run commands in it, end it |
 //! | [`agent`] | the other end, inside the guest |
+//! | [`tracefs`], [`timeline`] | who ran where: the guest's trace, and the page made of it |
 //! | [`wire`] | what the two say to each other |
 //!
 //! Time in the guest is dilated: one guest second takes `dilation` seconds here, so that the
@@ -17,17 +20,25 @@
 pub mod agent;
 pub mod capacity;
 pub mod counters;
+pub mod derived;
+mod firmware;
 pub mod guest;
+pub mod hwloc;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
 mod qemu;
+pub mod synthetic;
+mod terminal;
+pub mod timeline;
 pub mod tools;
+pub mod tracefs;
 pub mod wire;
 
 pub use guest::{BootOptions, Exec, Exit, Guest, Share};
 pub use kernel::Kernel;
 pub use machine::Machine;
+pub use wire::TerminalSize;
 
 use std::path::PathBuf;
 
@@ -35,7 +46,10 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
     /// No machine of that name or path.
-    #[error("no machine '{name}': known are {known}; or give the path of a machine's .toml file")]
+    #[error(
+        "no machine '{name}': known are {known}; or give a machine's .toml file, hwloc's .xml, \
+         a captured folder, or a text such as \"node:2 core:4\""
+    )]
     UnknownMachine {
         /// What was asked for.
         name: String,
@@ -47,6 +61,14 @@ pub enum LabError {
     Machine {
         /// Which file.
         path: String,
+        /// What is wrong, and where.
+        problem: String,
+    },
+    /// A synthetic text that makes no sense.
+    #[error("machine \"{text}\": {problem}")]
+    Synthetic {
+        /// The text.
+        text: String,
         /// What is wrong, and where.
         problem: String,
     },

@@ -7,12 +7,21 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use numaherd_model::{Bytes, CpuId, Node, NodeId, Topology};
 use serde::Deserialize;
 
-use crate::LabError;
+use crate::{LabError, derived, firmware, hwloc, synthetic};
 
 /// Machines that come with numaherd.
-const BUILT_IN: &[(&str, &str)] = &[("2x4", include_str!("../../../machines/2x4.toml"))];
+const BUILT_IN: &[(&str, &str)] = &[
+    ("2x4", include_str!("../../../machines/2x4.toml")),
+    ("cpu-only", include_str!("../../../machines/cpu-only.toml")),
+    ("cxl", include_str!("../../../machines/cxl.toml")),
+    ("nps4", include_str!("../../../machines/nps4.toml")),
+    ("snc2", include_str!("../../../machines/snc2.toml")),
+    ("sparse", include_str!("../../../machines/sparse.toml")),
+    ("two-socket", include_str!("../../../machines/two-socket.toml")),
+];
 
 /// QEMU's TCG runs one host thread per CPU; beyond this no dilation makes sense.
 const MOST_CPUS: u32 = 64;
@@ -24,6 +33,9 @@ pub struct Machine {
     /// Its name: the file's, without the ending.
     #[serde(skip)]
     pub name: String,
+    /// Whether it was made from a topology, not read from a machine file.
+    #[serde(skip)]
+    pub derived: bool,
     /// One line on what it stands for.
     pub title: String,
     /// Every CPU.
@@ -81,25 +93,23 @@ pub struct Distance {
 }
 
 impl Machine {
-    /// Finds a machine by name, or by the path of its file.
+    /// Finds a machine that can be booted: by name, by the path of its `.toml` or hwloc `.xml`
+    /// file, or by a synthetic text.
     ///
     /// # Errors
     /// [`LabError::UnknownMachine`], or [`LabError::Machine`] with the offending place.
     pub fn find(name: &str) -> Result<Machine, LabError> {
-        if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
-            return Machine::parse(name, name, text);
+        match Description::find(name)? {
+            Description::Machine(machine) => Ok(*machine),
+            Description::Topology(topology) => {
+                let stem = Path::new(name).file_stem().filter(|_| name.ends_with(".xml"));
+                let stem = stem.map_or_else(|| name.into(), |stem| stem.to_string_lossy());
+                derived::machine(&stem, &topology)
+            }
         }
-        let path = Path::new(name);
-        if path.extension().is_some_and(|ending| ending == "toml") {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| LabError::Machine { path: name.into(), problem: e.to_string() })?;
-            let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
-            return Machine::parse(&stem, name, &text);
-        }
-        Err(LabError::UnknownMachine { name: name.into(), known: names().join(", ") })
     }
 
-    fn parse(name: &str, path: &str, text: &str) -> Result<Machine, LabError> {
+    pub(crate) fn parse(name: &str, path: &str, text: &str) -> Result<Machine, LabError> {
         let fail = |problem: String| LabError::Machine { path: path.into(), problem };
         let mut machine: Machine =
             toml::from_str(text).map_err(|e| fail(e.to_string().trim().replace('\n', " ")))?;
@@ -137,8 +147,11 @@ impl Machine {
         if self.memory_mib() < 1024 {
             return Err("less than 1024 MiB in all: the kernel and its files need that".into());
         }
-        if self.node.iter().any(|node| node.memory_mib == 0) {
-            return Err("every node needs memory_mib: nodes without memory come later".into());
+        if let Some(node) = self.node.iter().find(|node| node.id > firmware::HIGHEST_NODE) {
+            return Err(format!("node id {}: at most {}", node.id, firmware::HIGHEST_NODE));
+        }
+        if self.node.iter().any(|node| node.memory_mib == 0 && node.cpus == 0) {
+            return Err("a node needs cpus or memory_mib".into());
         }
         if self.cpu.instructions_per_second == 0 {
             return Err("cpu.instructions_per_second must not be 0".into());
@@ -151,6 +164,26 @@ impl Machine {
             );
         }
         Ok(())
+    }
+
+    /// What its kernel will show, before the kernel takes its own share of memory.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        let mut cpus = (0..).map(CpuId);
+        let node = |spec: &NodeSpec| {
+            let memory = Bytes(spec.memory_mib << 20);
+            let cpus = cpus.by_ref().take(spec.cpus as usize).collect();
+            Node { id: NodeId(spec.id), cpus, memory, free: memory }
+        };
+        let nodes = self.node.iter().map(node).collect();
+        Topology { nodes, distances: self.distance.slit.clone() }
+    }
+
+    /// Figures that were derived from a topology, and how; none of a machine file.
+    pub fn derived_figures(&self) -> impl Iterator<Item = (&str, &str)> {
+        let derived = self.derived;
+        let all = self.provenance.iter().filter(move |_| derived);
+        all.map(|(figure, from)| (figure.as_str(), from.as_str()))
     }
 
     /// CPUs in all.
@@ -176,6 +209,49 @@ impl Machine {
     #[must_use]
     pub fn instructions_per_second(&self) -> f64 {
         self.cpu.instructions_per_second as f64 * f64::from(self.cpus())
+    }
+}
+
+/// What a machine's name leads to.
+pub enum Description {
+    /// A machine file: nodes and what they cost.
+    Machine(Box<Machine>),
+    /// Nodes alone, of a synthetic text or hwloc's XML; perhaps more than can be emulated.
+    Topology(Topology),
+}
+
+impl Description {
+    /// Finds it: a built-in name, the path of a `.toml` or `.xml` file, or a synthetic text.
+    ///
+    /// # Errors
+    /// [`LabError::UnknownMachine`], or [`LabError::Machine`] with the offending place.
+    pub fn find(name: &str) -> Result<Description, LabError> {
+        let fail = |problem: String| LabError::Machine { path: name.into(), problem };
+        if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
+            return Machine::parse(name, name, text).map(Box::new).map(Description::Machine);
+        }
+        let path = Path::new(name);
+        let read = || std::fs::read_to_string(path).map_err(|e| fail(e.to_string()));
+        match path.extension().and_then(|ending| ending.to_str()) {
+            Some("toml") => {
+                let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
+                Machine::parse(&stem, name, &read()?).map(Box::new).map(Description::Machine)
+            }
+            Some("xml") => hwloc::parse(&read()?).map(Description::Topology).map_err(fail),
+            _ if name.contains(':') || name.contains('[') => synthetic::parse(name)
+                .map(Description::Topology)
+                .map_err(|problem| LabError::Synthetic { text: name.into(), problem }),
+            _ => Err(LabError::UnknownMachine { name: name.into(), known: names().join(", ") }),
+        }
+    }
+
+    /// Nodes, CPUs, memory and distances.
+    #[must_use]
+    pub fn topology(self) -> Topology {
+        match self {
+            Description::Machine(machine) => machine.topology(),
+            Description::Topology(topology) => topology,
+        }
     }
 }
 
@@ -234,7 +310,10 @@ mod tests {
         let says = |text: &str| Machine::parse("x", "x.toml", text).unwrap_err().to_string();
         assert!(says(&good.replace("[[10, 21], [21, 10]]", "[[10, 21]]")).contains("2 rows of 2"));
         assert!(says(&good.replace("ways = 4", "ways = 3")).contains("powers of two"));
-        assert!(says(&good.replacen("memory_mib = 2048", "memory_mib = 0", 1)).contains("memory"));
+        let bare = "cpus = 4\nmemory_mib = 2048";
+        let nothing = good.replacen(bare, "cpus = 0\nmemory_mib = 0", 1);
+        assert!(says(&nothing).contains("needs cpus or memory_mib"));
+        assert!(says(&good.replace("id = 1", "id = 999")).contains("node id 999"));
         assert!(says(&good.replace("ways = 4", "wys = 4")).contains("wys"));
         assert!(says(&good.replace("id = 1", "id = 0")).contains("ascend"));
         assert!(says(&good.replace("cpus = 4", "cpus = 400")).contains("800 CPUs"));

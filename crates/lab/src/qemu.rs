@@ -4,11 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use crate::firmware;
 use crate::initramfs::{ROOT_TAG, share_tag};
 use crate::machine::Machine;
-
-/// QEMU's PC has memory up to here below its PCI hole when there is more than this in all.
-const BELOW_4G_BYTES: u64 = 3 << 30;
 
 /// Guest nanoseconds a CPU may run ahead of the clock before it sleeps. Measured: interrupts
 /// (the TLB shootdown of a page migration) wait for sleeping CPUs, so shorter is truer, and
@@ -29,6 +27,8 @@ pub struct Files<'a> {
     pub plugin: Option<(&'a Path, &'a Path)>,
     /// Folders of the host the guest may write to.
     pub shares: &'a [&'a Path],
+    /// More words for the kernel's command line.
+    pub append: &'a str,
 }
 
 /// Arguments of `qemu-system-x86_64`.
@@ -44,7 +44,8 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     let mut first_cpu = 0;
     for (index, node) in machine.node.iter().enumerate() {
         let memory = format!("memory-backend-ram,id=m{index},size={}M", node.memory_mib);
-        let mut numa = format!("node,nodeid={}", node.id);
+        // QEMU numbers nodes without gaps; the kernel gets the ids from tables of ours.
+        let mut numa = format!("node,nodeid={index}");
         if node.cpus > 0 {
             numa += &format!(",cpus={first_cpu}-{}", first_cpu + node.cpus - 1);
         }
@@ -55,9 +56,9 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         add(&["-numa", &numa]);
         first_cpu += node.cpus;
     }
-    for (from, row) in machine.node.iter().zip(&machine.distance.slit) {
-        for (to, distance) in machine.node.iter().zip(row) {
-            add(&["-numa", &format!("dist,src={},dst={},val={distance}", from.id, to.id)]);
+    for (from, row) in machine.distance.slit.iter().enumerate() {
+        for (to, distance) in row.iter().enumerate() {
+            add(&["-numa", &format!("dist,src={from},dst={to},val={distance}")]);
         }
     }
     let path = |p: &Path| escape(&p.to_string_lossy());
@@ -68,10 +69,9 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         &files.initramfs.to_string_lossy(),
     ]);
     // no_timer_check: on a starved host the kernel may wait in vain for the first timer ticks.
-    add(&[
-        "-append",
-        "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog no_timer_check",
-    ]);
+    let words =
+        "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog no_timer_check";
+    add(&["-append", format!("{words} {}", files.append).trim_end()]);
     add(&["-serial", &format!("file:{}", files.console.display())]);
     add(&["-device", "virtio-serial-pci"]);
     add(&["-chardev", &format!("socket,id=agent,path={}", path(files.socket))]);
@@ -93,13 +93,15 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
 
 /// One socket per node with CPUs where they are all alike, so that no cache spans nodes.
 fn smp(machine: &Machine) -> String {
-    let cpus: Vec<u32> = machine.node.iter().map(|n| n.cpus).filter(|&c| c > 0).collect();
-    match cpus.as_slice() {
-        [first, rest @ ..] if rest.iter().all(|c| c == first) => {
-            format!("{},sockets={},cores={first},threads=1", machine.cpus(), cpus.len())
-        }
-        _ => format!("{0},sockets={0},cores=1,threads=1", machine.cpus()),
-    }
+    let (cpus, cores) = (machine.cpus(), cores_per_socket(machine));
+    format!("{cpus},sockets={},cores={cores},threads=1", cpus / cores)
+}
+
+/// A node's CPUs where all nodes that have some have as many, else one.
+pub fn cores_per_socket(machine: &Machine) -> u32 {
+    let mut cpus = machine.node.iter().map(|n| n.cpus).filter(|&c| c > 0);
+    let first = cpus.next().unwrap_or(1);
+    if cpus.all(|c| c == first) { first } else { 1 }
 }
 
 /// QEMU's option parser ends a value at a comma; a doubled one is a plain comma.
@@ -136,7 +138,7 @@ impl PluginConfig {
             cache_ways: machine.cache.ways,
             cpu_node: machine.node_index_of_cpus(),
             node_bytes: machine.node.iter().map(|n| n.memory_mib << 20).collect(),
-            below_4g_bytes: BELOW_4G_BYTES,
+            below_4g_bytes: firmware::below_hole_bytes(machine),
             latency_ns: machine.distance.latency_ns.clone(),
         }
     }
@@ -148,7 +150,7 @@ impl PluginConfig {
         config.instruction_ps = 10;
         config.quantum_ns = 100;
         config.cpu_node.truncate(1);
-        config.node_bytes.truncate(1);
+        config.node_bytes = vec![64 << 20];
         config.latency_ns = vec![vec![0]];
         config
     }
@@ -169,12 +171,34 @@ mod tests {
             socket: here,
             plugin: None,
             shares: &[here],
+            append: "",
         };
         let line = arguments(&machine, &files).join(" ");
         assert!(line.contains("-smp 8,sockets=2,cores=4,threads=1"), "{line}");
         assert!(line.contains("node,nodeid=1,cpus=4-7,memdev=m1"), "{line}");
         assert_eq!(line.matches("-numa dist,").count(), 4);
         assert!(line.contains("path=/a,,b,mount_tag=share0"), "{line}");
+    }
+
+    #[test]
+    fn nodes_are_numbered_without_gaps_and_may_lack_memory() {
+        let here = Path::new("/x");
+        let files = Files {
+            kernel: here,
+            initramfs: here,
+            console: here,
+            socket: here,
+            plugin: None,
+            shares: &[],
+            append: "numa_balancing=disable",
+        };
+        let line = |name| arguments(&Machine::find(name).unwrap(), &files).join(" ");
+        let sparse = line("sparse");
+        assert!(sparse.contains("-numa node,nodeid=1,memdev=m1"), "node 3 is the second: {sparse}");
+        assert!(sparse.contains("-smp 8,sockets=8,cores=1,threads=1"), "{sparse}");
+        let cpu_only = line("cpu-only");
+        assert!(cpu_only.contains("-numa node,nodeid=1,cpus=3-4 "), "{cpu_only}");
+        assert!(cpu_only.contains("no_timer_check numa_balancing=disable -serial"), "{cpu_only}");
     }
 
     #[test]

@@ -26,6 +26,15 @@ pub enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Stdout, Kind::Stderr, Kind::Stdin, Kind::Message];
 
+/// Size of a terminal, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TerminalSize {
+    /// Lines.
+    pub rows: u16,
+    /// Characters a line.
+    pub columns: u16,
+}
+
 /// From host to guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -38,7 +47,12 @@ pub enum ToGuest {
         env: Vec<(String, String)>,
         /// Working directory.
         cwd: String,
+        /// On a terminal of its own, of this size.
+        #[serde(default)]
+        terminal: Option<TerminalSize>,
     },
+    /// The terminal of the running command has another size now.
+    Resize(TerminalSize),
     /// Charge memory and instructions from now on.
     Charge,
     /// Switch the machine off.

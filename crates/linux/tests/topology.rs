@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use numaherd_linux::{numactl, topology};
-use numaherd_model::{Bytes, CpuId, NodeId};
+use numaherd_model::{Bytes, CpuId, NodeId, Topology};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures").join(name)
@@ -19,11 +19,35 @@ fn put(root: &Path, path: &str, text: &str) {
 
 #[test]
 fn captured_machines_print_as_numactl_prints_them() {
-    for name in ["2x4", "4x2", "mixed", "sparse", "host-1x2"] {
-        let golden = fs::read_to_string(fixture(name).join("numactl-H.txt")).unwrap();
-        let topology = topology::read(&fixture(name).join("root")).unwrap();
-        assert_eq!(numactl::hardware(&topology), golden, "{name}");
+    let mut machines = Vec::new();
+    for entry in fs::read_dir(fixture("")).unwrap() {
+        let folder = entry.unwrap().path();
+        let Ok(golden) = fs::read_to_string(folder.join("numactl-H.txt")) else { continue };
+        let topology = topology::read(&folder.join("root"));
+        let topology = topology.unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+        assert_eq!(numactl::hardware(&topology), golden, "{}", folder.display());
+        machines.push(topology);
     }
+    // The fixtures' point is that they are odd, and many.
+    let count = |odd: &dyn Fn(&Topology) -> bool| machines.iter().filter(|t| odd(t)).count();
+    assert!(machines.len() >= 28, "only {} machines", machines.len());
+    for (what, number) in [
+        ("no node 0", count(&|t| t.node(NodeId(0)).is_none())),
+        ("more than 64 nodes", count(&|t| t.nodes.len() > 64)),
+        ("more than 1024 CPUs", count(&|t| t.cpus().len() > 1024)),
+        ("no distances", count(&|t| t.distances.is_empty())),
+        ("memory without CPUs", count(&|t| t.nodes.iter().any(|n| n.cpus.is_empty()))),
+        ("CPUs without memory", count(&|t| t.memory_nodes().count() < t.nodes.len())),
+        ("not symmetric", count(&asymmetric)),
+    ] {
+        assert!(number > 0, "no machine with {what}");
+    }
+}
+
+fn asymmetric(topology: &Topology) -> bool {
+    let ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
+    let differs = |a, b| topology.distance(a, b) != topology.distance(b, a);
+    ids.iter().any(|&a| ids.iter().any(|&b| differs(a, b)))
 }
 
 #[test]

@@ -15,6 +15,7 @@ use numaherd_lab::kernel::cache_dir;
 use numaherd_lab::tools::Tools;
 use numaherd_lab::{BootOptions, Exec, Guest, Kernel, LabError, Machine, Share};
 
+use super::tracing;
 use crate::args::{LabArgs, LabRun};
 use crate::interrupt;
 
@@ -31,25 +32,25 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
             eprintln!("lab: {line}")
         }
     };
-    let mut shares: Vec<PathBuf> = Vec::new();
-    let here = std::env::current_dir().context("cannot tell the current folder")?;
-    if !args.read_only && here != Path::new("/") {
-        shares.push(here.clone());
-    }
-    for dir in &args.share {
-        shares.push(dir.canonicalize().with_context(|| format!("--share {}", dir.display()))?);
-    }
+    let (here, shares) = shares(&args.share, args.read_only)?;
     let interrupted = interrupt::flag()?;
     let timeout = args.timeout.map(Duration::from_secs);
     let booted = boot(&args.lab, shares, timeout, &interrupted, &story);
     let ended = booted.and_then(|mut booted| {
         let guest = &mut booted.guest;
+        let (argv, cwd) = (args.command.clone(), here.display().to_string());
+        let exec = Exec { argv, env: environment(), cwd, terminal: None };
+        if args.trace.is_some() {
+            tracing::begin(guest)?;
+        }
         if !std::io::stdin().is_terminal() {
             guest.feed(std::io::stdin());
         }
-        let env = std::env::vars().filter(|(name, _)| name != "LD_PRELOAD").collect();
-        let exec = Exec { argv: args.command.clone(), env, cwd: here.display().to_string() };
         let exit = guest.exec(&exec, &mut copy_output)?;
+        if let Some(path) = &args.trace {
+            let told = tracing::end(guest, &booted.machine, &args.command.join(" "), path)?;
+            eprintln!("numaherd: {told}");
+        }
         Ok((booted, exit))
     });
     let (booted, exit) = match ended {
@@ -63,7 +64,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         story(&format!(
             "{} million instructions, local share {}, late share {:.4}",
             now.instructions() / 1_000_000,
-            now.local_share(&Machine::find(&args.lab.machine)?.node_index_of_cpus())
+            now.local_share(&booted.machine.node_index_of_cpus())
                 .map_or("-".into(), |share| format!("{share:.3}")),
             now.late_share(),
         ));
@@ -77,8 +78,26 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255)))
 }
 
+/// The current folder, and the folders the guest may write to.
+pub fn shares(more: &[PathBuf], read_only: bool) -> Result<(PathBuf, Vec<PathBuf>)> {
+    let here = std::env::current_dir().context("cannot tell the current folder")?;
+    let mut shares: Vec<PathBuf> = Vec::new();
+    if !read_only && here != Path::new("/") {
+        shares.push(here.clone());
+    }
+    for dir in more {
+        shares.push(dir.canonicalize().with_context(|| format!("--share {}", dir.display()))?);
+    }
+    Ok((here, shares))
+}
+
+/// What a command in the guest gets of our environment.
+pub fn environment() -> Vec<(String, String)> {
+    std::env::vars().filter(|(name, _)| name != "LD_PRELOAD").collect()
+}
+
 /// An interrupt and a timeout have exit codes of their own.
-fn code_of(error: anyhow::Error) -> Result<ExitCode> {
+pub fn code_of(error: anyhow::Error) -> Result<ExitCode> {
     let code = match error.downcast_ref::<LabError>() {
         Some(LabError::Interrupted) => INTERRUPTED,
         Some(LabError::Timeout { .. }) => TIMED_OUT,
@@ -88,7 +107,8 @@ fn code_of(error: anyhow::Error) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-fn copy_output(output: Output, bytes: &[u8]) {
+/// What the guest's command prints is printed here.
+pub fn copy_output(output: Output, bytes: &[u8]) {
     // A reader that went away (a closed pipe) ends the output, not the command.
     let _ = match output {
         Output::Stdout => {
@@ -106,7 +126,7 @@ pub fn boot(
     interrupted: &Arc<AtomicBool>,
     story: &dyn Fn(&str),
 ) -> Result<Booted> {
-    let machine = Machine::find(&args.machine)?;
+    let machine = super::machine::find(&args.machine)?;
     let tools = Tools::find()?;
     let kernel = Kernel::find(args.tuning.kernel.as_deref(), &cache_dir())?;
     let program = std::env::current_exe().context("cannot find our own program")?;
@@ -129,11 +149,15 @@ pub fn boot(
         }
     };
     story(&format!("booting {} with kernel {}", machine.name, kernel.name));
+    for (figure, from) in machine.derived_figures() {
+        story(&format!("{figure}: {from}"));
+    }
     let options = BootOptions {
-        machine,
+        machine: machine.clone(),
         kernel,
         plugin,
         dilation,
+        append: args.tuning.append.clone(),
         shares: shares.into_iter().map(Share).collect(),
         agent: vec![program.display().to_string(), "lab-agent".into()],
         timeout,
@@ -142,12 +166,14 @@ pub fn boot(
     };
     let guest = Guest::boot(&options, &tools)?;
     story(&format!("up, kernel {}", guest.release()));
-    Ok(Booted { guest, dilation, _turn: turn })
+    Ok(Booted { guest, machine, dilation, _turn: turn })
 }
 
 /// An emulated machine, and what comes with it.
 pub struct Booted {
     pub guest: Guest,
+    /// What it is.
+    pub machine: Machine,
     /// Real seconds per guest second.
     pub dilation: f64,
     /// Held as long as the machine runs.

@@ -1,6 +1,6 @@
 //! Where a comparison's cells run: an emulated machine, or this host.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use numaherd_report::CpuCounts;
 
 use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
-use super::lab;
+use super::{lab, tracing};
 use crate::args::{Compare, LabArgs};
 
 /// Markers of the workloads: the timed part begins, and is over.
@@ -46,6 +46,8 @@ pub struct LabSite {
     booted: Option<lab::Booted>,
     again: Box<dyn Fn() -> Result<lab::Booted>>,
     machine: Machine,
+    /// Where the timelines go, and how many there are.
+    trace: Option<(PathBuf, u32)>,
 }
 
 impl LabSite {
@@ -61,8 +63,23 @@ impl LabSite {
         let interrupted = Arc::clone(interrupted);
         let again = move || lab::boot(&lab, shares.clone(), None, &interrupted, &story);
         let booted = again()?;
-        let machine = Machine::find(machine)?;
-        Ok(LabSite { booted: Some(booted), again: Box::new(again), machine })
+        let machine = booted.machine.clone();
+        let trace = args.trace.clone().map(|path| (path, 0));
+        Ok(LabSite { booted: Some(booted), again: Box::new(again), machine, trace })
+    }
+
+    /// Writes the timeline of the run that has just ended, in a file of its own.
+    fn end_trace(&mut self, words: &[String]) -> Result<()> {
+        let Some((path, number)) = self.trace.clone() else { return Ok(()) };
+        let after = |name: &str| words.iter().skip_while(|word| *word != name).nth(1);
+        let placement = after("--placement").map_or("run", String::as_str);
+        let ending = path.extension().unwrap_or("json".as_ref()).to_string_lossy();
+        let path = path.with_extension(format!("{placement}-{number}.{ending}"));
+        let machine = self.machine.clone();
+        let told = tracing::end(self.guest()?, &machine, &words.join(" "), &path)?;
+        eprintln!("numaherd: {told}");
+        self.trace = self.trace.take().map(|(path, number)| (path, number + 1));
+        Ok(())
     }
 
     fn guest(&mut self) -> Result<&mut Guest> {
@@ -79,11 +96,15 @@ impl LabSite {
         let env = [("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"), ("HOME", "/root")];
         let env = env.map(|(name, value)| (name.to_string(), value.to_string())).to_vec();
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
-        let exec = Exec { argv, env, cwd: "/".into() };
+        let exec = Exec { argv, env, cwd: "/".into(), terminal: None };
+        if self.trace.is_some() {
+            tracing::begin(self.guest()?)?;
+        }
         let exit = self.guest()?.exec(&exec, &mut |output, bytes| match output {
             Output::Stdout => stdout.extend_from_slice(bytes),
             Output::Stderr => stderr.extend_from_slice(bytes),
         })?;
+        self.end_trace(words)?;
         if exit.code != 0 {
             let said = String::from_utf8_lossy(&stderr);
             let said = said.lines().next_back().unwrap_or("it said nothing").trim();
@@ -173,6 +194,7 @@ pub struct HostSite;
 impl HostSite {
     /// Says what it will use and change, and refuses a machine that is in use.
     pub fn new(args: &Compare) -> Result<HostSite> {
+        ensure!(args.trace.is_none(), "--trace is for the lab only: leave out --on host, or it");
         let topology = numaherd_linux::topology::read(Path::new("/"))?;
         eprintln!(
             "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \

@@ -1,25 +1,32 @@
 //! `topology`: nodes, CPUs, memory, distances.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use numaherd_model::Topology;
 
 use crate::args::{Format, TopologyArgs};
 
-/// Prints the topology below a root.
+/// Prints the topology below a root, or of a machine that is described somewhere.
 pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
-    let topology = numaherd_linux::topology::read(&args.root)?;
-    if args.hardware {
-        print!("{}", numaherd_linux::numactl::hardware(&topology));
-        return Ok(ExitCode::SUCCESS);
+    let topology = match &args.machine {
+        Some(name) => super::machine::topology(name)?,
+        None => numaherd_linux::topology::read(&args.root)?,
+    };
+    let text = match (args.hardware, args.output) {
+        (true, _) => numaherd_linux::numactl::hardware(&topology),
+        (false, Format::Json) => serde_json::to_string_pretty(&topology)? + "\n",
+        (false, Format::Csv) => csv(&topology),
+        (false, Format::Table) => table(&topology),
+    };
+    match std::io::stdout().write_all(text.as_bytes()) {
+        // A reader that has seen enough is no error.
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot print the topology")
+        }
+        _ => Ok(ExitCode::SUCCESS),
     }
-    match args.output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&topology)?),
-        Format::Csv => print!("{}", csv(&topology)),
-        Format::Table => print!("{}", table(&topology)),
-    }
-    Ok(ExitCode::SUCCESS)
 }
 
 fn csv(topology: &Topology) -> String {

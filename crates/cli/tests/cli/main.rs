@@ -9,6 +9,7 @@
 mod transcript;
 
 mod bench;
+mod machines;
 mod restore;
 
 use std::path::{Path, PathBuf};

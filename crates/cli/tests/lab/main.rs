@@ -10,9 +10,13 @@ mod transcript;
 
 mod endings;
 mod inside;
+mod kernels;
 mod killed;
+mod machines;
 mod measured;
 mod processes;
+mod terminal;
+mod tools;
 mod workloads;
 
 use std::process::Command;

@@ -1,0 +1,39 @@
+//! What `--machine M` names: everything the lab knows, and folders with a captured machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use numaherd_lab::machine::Description;
+use numaherd_lab::{Machine, derived};
+use numaherd_model::Topology;
+
+/// A machine that can be booted.
+pub fn find(name: &str) -> Result<Machine> {
+    match captured(name)? {
+        Some(topology) => {
+            let stem = Path::new(name).file_name().unwrap_or_default().to_string_lossy();
+            Ok(derived::machine(&stem, &topology)?)
+        }
+        None => Ok(Machine::find(name)?),
+    }
+}
+
+/// Its nodes, CPUs, memory and distances, whether or not it can be booted.
+pub fn topology(name: &str) -> Result<Topology> {
+    match captured(name)? {
+        Some(topology) => Ok(topology),
+        None => Ok(Description::find(name)?.topology()),
+    }
+}
+
+/// The topology below a folder, or below its folder `root`, as fixtures have it.
+fn captured(name: &str) -> Result<Option<Topology>> {
+    let folder = PathBuf::from(name);
+    if !folder.is_dir() {
+        return Ok(None);
+    }
+    let root = folder.join("root");
+    let root = if root.is_dir() { root } else { folder };
+    let topology = numaherd_linux::topology::read(&root);
+    topology.map(Some).with_context(|| format!("no captured machine in {}", root.display()))
+}

@@ -1,0 +1,94 @@
+//! `lab shell`: a terminal in the emulated machine.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use numaherd_lab::{Exec, Guest, TerminalSize};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use signal_hook::consts::SIGWINCH;
+use signal_hook::iterator::Signals;
+
+use super::lab;
+use crate::args::LabShell;
+use crate::interrupt;
+
+/// Size where the terminal does not tell: what terminals always were.
+const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
+
+/// Runs the user's shell, or a command, on a terminal in the guest.
+pub fn run(args: &LabShell) -> Result<ExitCode> {
+    ensure!(
+        std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
+        "lab shell needs a terminal: for a script, use 'lab run -- COMMAND'"
+    );
+    let story = |line: &str| eprintln!("lab: {line}");
+    let (here, shares) = lab::shares(&args.share, args.read_only)?;
+    let interrupted = interrupt::flag()?;
+    let ended = lab::boot(&args.lab, shares, None, &interrupted, &story).and_then(|mut booted| {
+        let argv = if args.command.is_empty() { vec![shell()] } else { args.command.clone() };
+        let exec = Exec {
+            argv,
+            env: lab::environment(),
+            cwd: here.display().to_string(),
+            terminal: Some(size()),
+        };
+        let code = on_terminal(&mut booted.guest, &exec)?;
+        booted.guest.shutdown()?;
+        Ok(code)
+    });
+    ended.or_else(lab::code_of)
+}
+
+/// The user's own, if the host's files have it.
+fn shell() -> String {
+    std::env::var("SHELL").ok().filter(|shell| !shell.is_empty()).unwrap_or("/bin/sh".into())
+}
+
+fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
+    let resize = guest.resizer();
+    let mut signals = Signals::new([SIGWINCH]).context("cannot watch the terminal's size")?;
+    let handle = signals.handle();
+    let watcher = std::thread::spawn(move || signals.forever().for_each(|_| resize(size())));
+    let exit = {
+        let _raw = RawMode::enter()?;
+        guest.feed(std::io::stdin());
+        guest.exec(exec, &mut lab::copy_output)
+    };
+    handle.close();
+    // It ends once its signals are closed.
+    let _ = watcher.join();
+    let exit = exit?;
+    if let Some(problem) = exit.not_started {
+        eprintln!("numaherd: {problem}");
+    }
+    Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255)))
+}
+
+fn size() -> TerminalSize {
+    let size = tcgetwinsize(std::io::stdin()).ok().filter(|size| size.ws_row > 0);
+    size.map_or(DEFAULT_SIZE, |size| TerminalSize { rows: size.ws_row, columns: size.ws_col })
+}
+
+/// Every key goes to the guest as it is; the terminal is as it was once this is dropped.
+struct RawMode {
+    before: Termios,
+}
+
+impl RawMode {
+    fn enter() -> Result<RawMode> {
+        let before = tcgetattr(std::io::stdin()).context("cannot read the terminal's settings")?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)
+            .context("cannot set the terminal")?;
+        Ok(RawMode { before })
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // A terminal that is gone needs no settings.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
+    }
+}

@@ -1,0 +1,101 @@
+//! Machines in every notation: built-in names, files, captured trees, hwloc's XML and one-line
+//! texts are read, and printed in every form.
+
+use std::path::PathBuf;
+
+use crate::repository;
+use crate::transcript::{numaherd, run};
+
+fn topology(machine: &str, form: &[&str]) -> String {
+    let words = [&["topology", "--machine", machine], form].concat();
+    run(&mut numaherd(&words)).ends_with(0).stdout
+}
+
+fn folders() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(repository("fixtures")).unwrap().flatten();
+    let mut folders: Vec<PathBuf> =
+        entries.map(|entry| entry.path()).filter(|path| path.join("root").is_dir()).collect();
+    folders.sort();
+    folders
+}
+
+/// Whatever is known can be printed in each form, and each form shows every node.
+#[test]
+fn every_machine_prints_in_every_form() {
+    let files = ["fixtures/hwloc/cxl.xml", "fixtures/hwloc/cxl-version-1.xml", "machines/cxl.toml"];
+    let mut machines: Vec<String> = files.map(|path| repository(path).display().to_string()).into();
+    machines.extend(folders().iter().map(|path| path.display().to_string()));
+    machines.extend(numaherd_lab::machine::names().iter().map(|name| name.to_string()));
+    machines.extend(["node:4 core:8 pu:2", "pack:2 [numa] l3:2 core:64 pu:8"].map(String::from));
+    assert!(machines.len() > 38, "only {}", machines.len());
+    for machine in &machines {
+        let json: serde_json::Value =
+            serde_json::from_str(&topology(machine, &["-o", "json"])).unwrap();
+        let nodes = json["nodes"].as_array().unwrap().len();
+        assert!(nodes > 0, "{machine}");
+        assert_eq!(topology(machine, &["-o", "csv"]).lines().count(), nodes + 1, "{machine}");
+        assert_eq!(topology(machine, &[]).lines().count(), nodes + 2, "{machine}");
+        let hardware = topology(machine, &["-H"]);
+        assert_eq!(hardware.matches(" size: ").count(), nodes, "{machine}");
+    }
+}
+
+/// A captured tree given by its folder is the one that `--root` reads.
+#[test]
+fn a_captured_folder_is_a_machine() {
+    let folder = repository("fixtures/no-node-0");
+    let golden = std::fs::read_to_string(folder.join("numactl-H.txt")).unwrap();
+    assert_eq!(topology(folder.to_str().unwrap(), &["-H"]), golden);
+    let root = folder.join("root");
+    assert_eq!(topology(root.to_str().unwrap(), &["-H"]), golden);
+}
+
+/// What lstopo wrote on a machine is that machine: both versions of its format agree with the
+/// kernel's own files, captured on the same one.
+#[test]
+fn hwlocs_files_agree_with_the_kernels() {
+    let fixture = |path: &str| repository("fixtures").join(path).display().to_string();
+    let without_free = |text: String| -> Vec<String> {
+        text.lines().filter(|line| !line.contains(" free: ")).map(String::from).collect()
+    };
+    let kernels = without_free(topology(&fixture("cxl"), &["-H"]));
+    for file in ["hwloc/cxl.xml", "hwloc/cxl-version-1.xml"] {
+        let theirs = without_free(topology(&fixture(file), &["-H"]));
+        assert_eq!(theirs, kernels, "{file}");
+    }
+}
+
+/// What is wrong with a machine is one line that names it and the place.
+#[test]
+fn a_wrong_machine_is_one_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let broken = file("broken.xml", "<topology>\n<object type=\"NUMANode\"/>\n</topology>");
+    let other = file("other.xml", "<html></html>");
+    let empty = dir.path().display().to_string();
+    for (machine, told) in [
+        ("node:x", "'node:x': a number"),
+        ("nodes:2", "'nodes' is no level"),
+        ("3x7", "known are 2x4"),
+        (broken.as_str(), "line 2: a NUMANode without os_index"),
+        (other.as_str(), "not hwloc's XML"),
+        ("/nonexistent.xml", "No such file"),
+        (empty.as_str(), "no captured machine in"),
+    ] {
+        run(&mut numaherd(&["topology", "--machine", machine])).refuses(1, &[told]);
+    }
+    // what can be described need not fit the emulator
+    let words = ["lab", "run", "--machine", "node:8 core:64", "--", "true"];
+    run(&mut numaherd(&words)).refuses(1, &["512 CPUs in all", "64"]);
+    run(&mut numaherd(&["topology", "--machine", "2x4", "--root", "/"])).refuses(2, &["--root"]);
+}
+
+/// A shell needs a terminal, and says what does not.
+#[test]
+fn a_shell_without_a_terminal_is_one_line() {
+    run(&mut numaherd(&["lab", "shell"])).refuses(1, &["needs a terminal", "lab run"]);
+}
