@@ -1,11 +1,13 @@
 //! The command line, as users and scripts see it.
 
+mod simulate;
 mod workload;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use simulate::{Resize, SimPlacement, Simulate};
 pub use workload::{TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
@@ -24,6 +26,8 @@ pub enum Command {
     Bench(Bench),
     /// A workload side by side under several placements
     Compare(Compare),
+    /// A workload on a simulated machine, under placements of today and of 2012
+    Simulate(Simulate),
     /// One run of a comparison
     #[command(hide = true)]
     Cell(CellArgs),

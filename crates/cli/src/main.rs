@@ -7,6 +7,7 @@ mod args;
 mod commands;
 mod interrupt;
 mod session;
+mod simulation;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
         Command::Topology(args) => commands::topology::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
+        Command::Simulate(args) => commands::simulate::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),
         Command::Restore(args) => commands::restore::run(&args),

@@ -42,6 +42,8 @@ impl Sim {
         let cpu = self.tasks[t].cpu;
         self.running[cpu] = None;
         self.load[cpu] -= 1;
+        let (ns, task) = (self.now, self.tasks[t].id.tid);
+        self.note(TraceEvent::Stops { ns, task, cpu: cpu as u32 });
     }
 
     /// A task that is nowhere comes to a CPU, and runs there if it is free.

@@ -114,6 +114,15 @@ pub enum TraceEvent {
         /// Where.
         cpu: u32,
     },
+    /// A task leaves its CPU.
+    Stops {
+        /// When.
+        ns: u64,
+        /// Who.
+        task: u32,
+        /// From where.
+        cpu: u32,
+    },
     /// A block moved.
     Moved {
         /// When.
@@ -435,6 +444,18 @@ impl Sim {
     #[must_use]
     pub fn trace(&self) -> &[TraceEvent] {
         &self.trace
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// For each CPU, the index of its node.
+    #[must_use]
+    pub fn node_of_cpus(&self) -> &[usize] {
+        &self.node_of
     }
 
     /// The time.

@@ -69,7 +69,7 @@ pub enum TieArg {
     Interleave,
 }
 
-fn parse_count(text: &str) -> Result<usize, String> {
+pub fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if (1..=1_000_000_000).contains(&n) => Ok(n),
         _ => Err("a whole number from 1".into()),
@@ -83,7 +83,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn parse_size(text: &str) -> Result<usize, String> {
+pub fn parse_size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 1usize << 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),

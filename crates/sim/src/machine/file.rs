@@ -15,6 +15,12 @@ use crate::SimError;
 /// Machines that come with numaherd.
 const BUILT_IN: &[(&str, &str)] = &[
     ("2x4", include_str!("../../../../machines/2x4.toml")),
+    ("two-socket", include_str!("../../../../machines/two-socket.toml")),
+    ("snc2", include_str!("../../../../machines/snc2.toml")),
+    ("nps4", include_str!("../../../../machines/nps4.toml")),
+    ("sparse", include_str!("../../../../machines/sparse.toml")),
+    ("cpu-only", include_str!("../../../../machines/cpu-only.toml")),
+    ("cxl", include_str!("../../../../machines/cxl.toml")),
     ("autonuma-slides", include_str!("../../../../machines/documents/autonuma-slides.toml")),
     ("numacore", include_str!("../../../../machines/documents/numacore.toml")),
 ];

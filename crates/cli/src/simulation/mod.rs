@@ -1,0 +1,80 @@
+//! One simulated run: a workload, a machine, a placement and a seed in, what it came to out.
+
+pub mod find;
+pub mod timeline;
+
+use anyhow::{Context, Result, bail};
+use numaherd_report::Cell;
+use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
+
+use crate::args::SimPlacement;
+
+/// What is simulated.
+pub struct Job<'a> {
+    pub machine: &'a Machine,
+    pub workload: &'a Workload,
+    pub placement: SimPlacement,
+    pub huge_pages: bool,
+    pub seed: u64,
+}
+
+/// A finished run.
+pub struct Finished {
+    pub run: Run,
+    /// From the start until herd found nothing left to do, if it did.
+    pub seconds_to_converge: Option<f64>,
+    /// With its trace, if one was asked for.
+    pub sim: Sim,
+}
+
+impl Job<'_> {
+    /// Simulates it.
+    pub fn run(&self, trace: bool) -> Result<Finished> {
+        let options = Options {
+            seed: self.seed,
+            tie: tie(self.placement),
+            huge_pages: self.huge_pages,
+            trace,
+            ..Options::default()
+        };
+        let mut sim = Sim::new(self.machine, self.workload, options)
+            .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
+        let run = sim.finish();
+        if run.unfinished {
+            bail!("{} does not end within {:.0} simulated seconds", self.workload.name, run.seconds)
+        }
+        Ok(Finished { run, seconds_to_converge: None, sim })
+    }
+}
+
+/// As a comparison has it.
+pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
+    let run = &finished.run;
+    Cell {
+        placement: placement.to_string(),
+        run: number,
+        seconds: run.seconds,
+        whole_seconds: run.seconds,
+        amount: run.bytes.round() as u64,
+        unit: "B".into(),
+        latency_ns: None,
+        throughput_over_time: None,
+        local_share: Some(run.local_share),
+        local_share_source: "simulator".into(),
+        pages_migrated_by_kernel: run.pages_moved_by_kernel,
+        pages_migrated_by_us: run.pages_moved_by_us,
+        seconds_to_converge: finished.seconds_to_converge,
+        late_share: None,
+        instructions: None,
+        cpus: Vec::new(),
+    }
+}
+
+fn tie(placement: SimPlacement) -> Tie {
+    match placement {
+        SimPlacement::Bind => Tie::Bind,
+        SimPlacement::Inverse => Tie::Inverse,
+        SimPlacement::Interleave => Tie::Interleave,
+        SimPlacement::Off => Tie::Free,
+    }
+}
