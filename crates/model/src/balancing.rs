@@ -64,6 +64,17 @@ pub enum TaskMove {
     Swap(TaskId),
 }
 
+/// How often a kernel looks for faults: its knobs, for one piece of a process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScanPeriods {
+    /// Before a task's memory is looked at first.
+    pub delay: Nanos,
+    /// The shortest period, in CPU time of a task.
+    pub min: Nanos,
+    /// The longest.
+    pub max: Nanos,
+}
+
 /// How a kernel handles the pages it arms and moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PageHandling {
@@ -82,6 +93,9 @@ pub trait Balancing {
     /// How it handles pages.
     fn pages(&self) -> PageHandling;
 
+    /// Its knobs are set, if it has any.
+    fn set_scan(&mut self, _periods: ScanPeriods) {}
+
     /// A tick of a running task: the bytes of its process to arm now, if a scan is due.
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes>;
 
@@ -97,7 +111,7 @@ pub trait Balancing {
     }
 
     /// Whether load balancing may take a task to another node.
-    fn may_move(&self, _task: TaskId, _to: NodeId) -> bool {
+    fn may_move(&self, _task: TaskId, _from: NodeId, _to: NodeId, _view: &dyn View) -> bool {
         true
     }
 }

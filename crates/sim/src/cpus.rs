@@ -1,8 +1,12 @@
 //! Which task runs on which CPU: turns, sleep, wakeups, balancing, moves.
 
-use numaherd_model::{CpuId, NodeId};
+use numaherd_model::CpuId;
 
 use crate::engine::{Sim, State, TraceEvent};
+
+/// Rounds of load balancing after which NUMA balancing is no longer asked. Published: a domain's
+/// cache_nice_tries, and two more.
+const VETOED_ROUNDS: u32 = 3;
 
 impl Sim {
     /// The task has come to the end of a block: it goes on, or elsewhere, or lets others.
@@ -90,10 +94,13 @@ impl Sim {
     /// Whether the kernel's NUMA balancing lets the scheduler take the task there.
     fn may_move(&self, t: usize, to: usize) -> bool {
         let (from, to) = (self.node_of[self.tasks[t].cpu], self.node_of[to]);
+        let (here, there) = (self.node_id(from), self.node_id(to));
         from == to
-            || self.options.balancing.as_ref().is_none_or(|balancing| {
-                balancing.may_move(self.tasks[t].id, NodeId(self.machine.node[to].id))
-            })
+            || self
+                .options
+                .balancing
+                .as_ref()
+                .is_none_or(|balancing| balancing.may_move(self.tasks[t].id, here, there, self))
     }
 
     /// The next task runs if the CPU is free; an idle one pulls.
@@ -104,7 +111,8 @@ impl Sim {
         let next = self.queues[cpu].pop();
         let Some((t, _)) = next else {
             let from = self.options.scheduling.newidle(&self.domains, &self.load, cpu);
-            if let Some(t) = from.and_then(|from| self.detach(from, cpu)) {
+            // A CPU that would idle takes any task, however well it is where it waits.
+            if let Some(t) = from.and_then(|from| self.detach(from, cpu, true)) {
                 self.arrive(t, cpu);
             }
             return;
@@ -120,8 +128,8 @@ impl Sim {
     }
 
     /// Takes the last waiting task that may go to `to` out of the queue of `from`.
-    fn detach(&mut self, from: usize, to: usize) -> Option<usize> {
-        let may = |t: &usize| self.allows(*t, to) && self.may_move(*t, to);
+    fn detach(&mut self, from: usize, to: usize, forced: bool) -> Option<usize> {
+        let may = |t: &usize| self.allows(*t, to) && (forced || self.may_move(*t, to));
         let t = self.queues[from].iter().map(|(t, _)| t).rev().find(may)?;
         self.unqueue(t);
         Some(t)
@@ -149,21 +157,30 @@ impl Sim {
         }
     }
 
-    /// One round of load balancing. A queue gives its last waiting task; where only one task runs
+    /// One round of load balancing. Where NUMA balancing forbids a move it is not made, until that
+    /// has happened in several rounds running. A queue gives its last waiting task; where only one task runs
     /// it is taken too, if it goes to an idle CPU.
     pub(crate) fn balance(&mut self) {
         let mut load = self.load.clone();
+        let forced = self.vetoed_rounds > VETOED_ROUNDS;
+        let mut vetoed = false;
         for (from, to) in self.options.scheduling.balance(&self.domains, &mut load) {
-            if let Some(t) = self.detach(from, to) {
+            if let Some(t) = self.detach(from, to, forced) {
                 self.arrive(t, to);
             } else if let Some(t) = self.running[from]
                 && self.load[to] == 0
                 && self.tasks[t].move_to.is_none()
                 && self.allows(t, to)
-                && self.may_move(t, to)
             {
-                self.tasks[t].move_to = Some(to);
+                if forced || self.may_move(t, to) {
+                    self.tasks[t].move_to = Some(to);
+                } else {
+                    vetoed = true;
+                }
+            } else if self.queues[from].iter().any(|(t, _)| self.allows(t, to)) {
+                vetoed = true;
             }
         }
+        self.vetoed_rounds = if vetoed { self.vetoed_rounds + 1 } else { 0 };
     }
 }

@@ -233,6 +233,7 @@ pub struct Sim {
     pub(crate) trace: Vec<TraceEvent>,
     pub(crate) left: usize,
     pub(crate) spent: Nanos,
+    pub(crate) vetoed_rounds: u32,
     heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
     solved: u64,
@@ -264,6 +265,7 @@ impl Sim {
             trace: Vec::new(),
             left: 0,
             spent: Nanos(0),
+            vetoed_rounds: 0,
             heap: BinaryHeap::new(),
             number: 0,
             solved: 0,
@@ -309,7 +311,7 @@ impl Sim {
             let home = self.allocate(wanted).ok_or_else(|| SimError::Unfit {
                 problem: format!(
                     "the workload's memory does not fit the machine: process {process} needs {} \
-                     MiB; give it less memory_mib or the machine more",
+                     MiB: give --size, or the machine more memory",
                     spec.memory_mib
                 ),
             })?;
@@ -444,6 +446,11 @@ impl Sim {
     #[must_use]
     pub fn trace(&self) -> &[TraceEvent] {
         &self.trace
+    }
+
+    /// Sets the knobs of the kernel's NUMA balancing.
+    pub fn set_scan(&mut self, periods: numaherd_model::ScanPeriods) {
+        self.options.balancing.iter_mut().for_each(|balancing| balancing.set_scan(periods));
     }
 
     /// The machine.

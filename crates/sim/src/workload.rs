@@ -205,20 +205,20 @@ impl Workload {
         workload.name = name.to_string();
         match workload.problem() {
             None => Ok(workload),
-            Some((process, expected)) => {
-                let nth = text.lines().zip(1..).filter(|(line, _)| line.trim() == "[[process]]");
-                let line = nth.map(|(_, number)| number).nth(process).unwrap_or(1);
-                Err(SimError::Parse { path: path.into(), line, expected })
+            Some(wrong) => {
+                let line = wrong.line(text);
+                Err(SimError::Parse { path: path.into(), line, expected: wrong.expected })
             }
         }
     }
 
-    /// The first process with something wrong, and what was expected.
-    fn problem(&self) -> Option<(usize, String)> {
+    /// The first thing wrong.
+    fn problem(&self) -> Option<Wrong> {
         if self.process.is_empty() {
-            return Some((0, "a [[process]] table".into()));
+            let expected = "process: a [[process]] table".into();
+            return Some(Wrong { process: 0, phase: None, key: "", expected });
         }
-        self.process.iter().enumerate().find_map(|(i, process)| process.problem().map(|p| (i, p)))
+        self.process.iter().enumerate().find_map(|(i, process)| process.problem(i))
     }
 
     /// Bytes that all threads go over, on a machine of so many CPUs.
@@ -237,33 +237,84 @@ impl Workload {
     }
 }
 
-impl ProcessSpec {
-    fn problem(&self) -> Option<String> {
-        if self.threads.is_some() == self.threads_per_cpu.is_some() {
-            return Some("process.threads or process.threads_per_cpu, one of them".into());
-        }
-        let threads = self.threads_per_cpu.unwrap_or(1.0);
-        if self.threads == Some(0) || !(threads > 0.0 && threads <= 100.0) {
-            return Some("process.threads above 0, threads_per_cpu above 0 and at most 100".into());
-        }
-        if self.copies == 0 || self.copies > 10_000 {
-            return Some("process.copies: 1 to 10000".into());
-        }
-        if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
-            return Some("process.memory_mib: 2 to 16777216".into());
-        }
-        if self.phase.is_empty() {
-            return Some("a [[process.phase]] table".into());
-        }
-        let sound = |ns: f64| ns.is_finite() && (0.0..=1e9).contains(&ns);
-        for phase in &self.phase {
-            if phase.times == 0 || !sound(phase.compute_ns) || !sound(phase.sleep_ms) {
-                return Some(
-                    "process.phase: times above 0, compute_ns and sleep_ms 0 to 1e9".into(),
-                );
+/// What is wrong, and where.
+struct Wrong {
+    process: usize,
+    phase: Option<usize>,
+    key: &'static str,
+    expected: String,
+}
+
+impl Wrong {
+    /// The line of the key in its table, or of the table, from 1.
+    fn line(&self, text: &str) -> usize {
+        let (mut process, mut phase) = (0, 0);
+        let mut found = 1;
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            match line {
+                "[[process]]" => (process, phase) = (process + 1, 0),
+                "[[process.phase]]" => phase += 1,
+                _ => {}
+            }
+            let here = process == self.process + 1 && phase == self.phase.map_or(0, |p| p + 1);
+            if here && line.starts_with('[') {
+                found = number;
+            } else if here && line.split('=').next().map(str::trim) == Some(self.key) {
+                return number;
             }
         }
-        None
+        found
+    }
+}
+
+impl ProcessSpec {
+    fn problem(&self, process: usize) -> Option<Wrong> {
+        let wrong = |key: &'static str, expected: &str| {
+            let expected = if key.is_empty() {
+                expected.to_string()
+            } else {
+                format!("process.{key}: {expected}")
+            };
+            Some(Wrong { process, phase: None, key, expected })
+        };
+        if self.threads.is_some() == self.threads_per_cpu.is_some() {
+            return wrong("", "process.threads or process.threads_per_cpu, one of them");
+        }
+        if self.threads.is_some_and(|threads| !(1..=1_000_000).contains(&threads)) {
+            return wrong("threads", "1 to 1000000");
+        }
+        if self.threads_per_cpu.is_some_and(|threads| !(threads > 0.0 && threads <= 100.0)) {
+            return wrong("threads_per_cpu", "above 0, at most 100");
+        }
+        if self.copies == 0 || self.copies > 10_000 {
+            return wrong("copies", "1 to 10000");
+        }
+        if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
+            return wrong("memory_mib", "2 to 16777216");
+        }
+        if self.phase.is_empty() {
+            return wrong("", "process.phase: a [[process.phase]] table");
+        }
+        self.phase.iter().enumerate().find_map(|(i, phase)| {
+            let (key, expected) = phase.problem()?;
+            let expected = format!("process.phase.{key}: {expected}");
+            Some(Wrong { process, phase: Some(i), key, expected })
+        })
+    }
+}
+
+impl PhaseSpec {
+    /// The key, and what was expected.
+    fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let sound = |figure: f64| figure.is_finite() && (0.0..=1e9).contains(&figure);
+        if self.times == 0 {
+            return Some(("times", "a whole number above 0"));
+        }
+        if !sound(self.compute_ns) {
+            return Some(("compute_ns", "0 to 1e9"));
+        }
+        (!sound(self.sleep_ms)).then_some(("sleep_ms", "0 to 1e9"))
     }
 }
 
@@ -328,7 +379,10 @@ pub(crate) mod tests {
         assert!(says(&good.replace("\"all\"", "\"some\"")).starts_with("w.toml:6: "));
         let both = good.replace("threads = 1", "threads = 1\nthreads_per_cpu = 1.0");
         assert!(says(&both).starts_with("w.toml:2: expected process.threads or"));
-        assert!(says(&good.replace("times = 1", "times = 0")).contains("times above 0"));
+        assert!(
+            says(&good.replace("times = 1", "times = 0"))
+                .contains("w.toml:7: expected process.phase.times: a whole number above 0")
+        );
         assert!(says(&good.replace("times", "tmes")).contains("tmes"));
     }
 }

@@ -64,6 +64,13 @@ pub enum SimPlacement {
     Inverse,
     /// Memory interleaved over all nodes
     Interleave,
+    /// Linux 6.x: automatic NUMA balancing
+    #[value(alias = "kernel")]
+    Mainline,
+    /// Ours, as it runs live, beside mainline with the scan periods that it sets
+    Herd,
+    /// Ours without its page moves
+    HerdTasks,
 }
 
 impl std::fmt::Display for SimPlacement {

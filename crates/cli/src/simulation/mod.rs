@@ -1,9 +1,13 @@
 //! One simulated run: a workload, a machine, a placement and a seed in, what it came to out.
 
+mod beside;
 pub mod find;
 pub mod timeline;
 
 use anyhow::{Context, Result, bail};
+use numaherd_model::{Balancing, Nanos};
+use numaherd_placement::Herd;
+use numaherd_placement::kernels::{Mainline, mainline};
 use numaherd_report::Cell;
 use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
 
@@ -35,15 +39,21 @@ impl Job<'_> {
             tie: tie(self.placement),
             huge_pages: self.huge_pages,
             trace,
+            balancing: balancing(self.placement),
+            watch_faults: herd(self.placement).is_some(),
             ..Options::default()
         };
         let mut sim = Sim::new(self.machine, self.workload, options)
             .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
+        let converged = match herd(self.placement) {
+            Some(herd) => beside::balance(&mut sim, herd)?,
+            None => None,
+        };
         let run = sim.finish();
         if run.unfinished {
             bail!("{} does not end within {:.0} simulated seconds", self.workload.name, run.seconds)
         }
-        Ok(Finished { run, seconds_to_converge: None, sim })
+        Ok(Finished { run, seconds_to_converge: converged.map(Nanos::as_secs_f64), sim })
     }
 }
 
@@ -75,6 +85,28 @@ fn tie(placement: SimPlacement) -> Tie {
         SimPlacement::Bind => Tie::Bind,
         SimPlacement::Inverse => Tie::Inverse,
         SimPlacement::Interleave => Tie::Interleave,
-        SimPlacement::Off => Tie::Free,
+        _ => Tie::Free,
+    }
+}
+
+/// The kernel's own balancing.
+fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
+    match placement {
+        SimPlacement::Off
+        | SimPlacement::Bind
+        | SimPlacement::Inverse
+        | SimPlacement::Interleave => None,
+        SimPlacement::Mainline | SimPlacement::Herd | SimPlacement::HerdTasks => {
+            Some(Box::new(Mainline::new(mainline::Switches::default())))
+        }
+    }
+}
+
+/// Ours, beside it.
+fn herd(placement: SimPlacement) -> Option<Herd> {
+    match placement {
+        SimPlacement::Herd => Some(Herd::new()),
+        SimPlacement::HerdTasks => Some(Herd::tasks_only()),
+        _ => None,
     }
 }

@@ -11,6 +11,7 @@ mod transcript;
 mod bench;
 mod machines;
 mod restore;
+mod simulate;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

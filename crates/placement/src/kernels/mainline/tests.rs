@@ -1,0 +1,3 @@
+//! What mainline decides on small worlds.
+
+use super::*;
