@@ -100,7 +100,7 @@ pub trait Balancing {
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes>;
 
     /// The task's process was scanned once from end to end.
-    fn pass_ended(&mut self, _process: ProcessId) {}
+    fn pass_ended(&mut self, _process: ProcessId, _view: &dyn View) {}
 
     /// What to do with the page of a fault.
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict;

@@ -154,7 +154,7 @@ impl Sim {
         if let Some(bytes) = balancing.scan(id, self) {
             let p = self.tasks[t].process;
             let passes = self.arm(t, bytes);
-            (0..passes).for_each(|_| balancing.pass_ended(self.processes[p].id));
+            (0..passes).for_each(|_| balancing.pass_ended(self.processes[p].id, self));
         }
         let wanted = balancing.place(id, self);
         self.options.balancing = Some(balancing);

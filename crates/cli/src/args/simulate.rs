@@ -67,6 +67,12 @@ pub enum SimPlacement {
     /// Linux 6.x: automatic NUMA balancing
     #[value(alias = "kernel")]
     Mainline,
+    /// AutoNUMA v28 (2012), which splits huge pages to move them
+    Autonuma,
+    /// AutoNUMA v28 with the fix of numa/core's comparison: huge pages move whole
+    AutonumaThp,
+    /// balancenuma (2012): pages only
+    Balancenuma,
     /// Ours, as it runs live, beside mainline with the scan periods that it sets
     Herd,
     /// Ours without its page moves

@@ -7,7 +7,9 @@ pub mod timeline;
 use anyhow::{Context, Result, bail};
 use numaherd_model::{Balancing, Nanos};
 use numaherd_placement::Herd;
-use numaherd_placement::kernels::{Mainline, mainline};
+use numaherd_placement::kernels::{
+    Autonuma, Balancenuma, Mainline, autonuma, balancenuma, mainline,
+};
 use numaherd_report::Cell;
 use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
 
@@ -98,6 +100,14 @@ fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
         | SimPlacement::Interleave => None,
         SimPlacement::Mainline | SimPlacement::Herd | SimPlacement::HerdTasks => {
             Some(Box::new(Mainline::new(mainline::Switches::default())))
+        }
+        SimPlacement::Autonuma => Some(Box::new(Autonuma::new(autonuma::Switches::default()))),
+        SimPlacement::AutonumaThp => {
+            let switches = autonuma::Switches { moves_huge_whole: true, ..Default::default() };
+            Some(Box::new(Autonuma::new(switches)))
+        }
+        SimPlacement::Balancenuma => {
+            Some(Box::new(Balancenuma::new(balancenuma::Switches { limits_moves: true })))
         }
     }
 }

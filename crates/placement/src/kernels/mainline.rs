@@ -489,7 +489,7 @@ impl Balancing for Mainline {
         self.clock.is_due(task, view, delay, period).then_some(SCAN_BYTES)
     }
 
-    fn pass_ended(&mut self, process: ProcessId) {
+    fn pass_ended(&mut self, process: ProcessId, _: &dyn View) {
         *self.passes.entry(process).or_default() += 1;
     }
 

@@ -3,14 +3,22 @@
 //! | module | whose |
 //! |---|---|
 //! | [`mainline`] | Linux 6.x |
+//! | [`autonuma`] | AutoNUMA v28, 2012 |
+//! | [`balancenuma`] | balancenuma, 2012 |
+//! | [`limit`] | of the latter two: how many pages may come to a node |
 //! | [`scan`] | of all of them: when whose memory is armed for hinting faults |
 //!
 //! Written from descriptions of the algorithms and their published constants; each switch turns
 //! one mechanism off, so that its worth can be told. Nodes are indices into the topology's nodes.
 
+pub mod autonuma;
+pub mod balancenuma;
+pub mod limit;
 pub mod mainline;
 pub mod scan;
 
+pub use autonuma::Autonuma;
+pub use balancenuma::Balancenuma;
 pub use mainline::Mainline;
 
 use numaherd_model::{CpuId, NodeId, View};
