@@ -1,5 +1,6 @@
 //! The command line, as users and scripts see it.
 
+mod measure;
 mod simulate;
 mod workload;
 
@@ -7,6 +8,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use measure::Measure;
 pub use simulate::{Resize, SimPlacement, Simulate};
 pub use workload::{TieArg, WorkloadArgs};
 
@@ -147,7 +149,7 @@ pub struct TopologyArgs {
     #[arg(short = 'H', long)]
     pub hardware: bool,
     /// Of a machine that is described: a name, a .toml file, hwloc's .xml, a captured folder, or a
-    /// text such as "node:2 core:4"
+    /// text such as "node:2 core:4"; with --measure one that can be emulated
     #[arg(long, value_name = "M", conflicts_with = "root")]
     pub machine: Option<String>,
     /// Read /sys and /proc below DIR: a captured machine
@@ -156,6 +158,11 @@ pub struct TopologyArgs {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+    /// Measure latency and bandwidth from each node to each
+    #[arg(long, conflicts_with_all = ["hardware", "root"])]
+    pub measure: bool,
+    #[command(flatten)]
+    pub measured: Measure,
 }
 
 /// How results are printed.

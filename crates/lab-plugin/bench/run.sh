@@ -6,6 +6,7 @@
 #
 # RATIO (0.25) is guest seconds per real second, QUANTUM_NS (50000) and INSTRUCTION_PS (10000;
 # 10 for speed, so that nothing sleeps) go to the plugin. PLUGIN=none boots without it.
+# MODEL is further fields of the plugin's configuration (src/config.rs), without braces.
 # Needs qemu-system-x86, faketime, gcc, cpio.
 set -eu
 what=${1:-all}
@@ -29,7 +30,7 @@ cat >"$folder/config.json" <<EOF
 {"stats": "$folder/stats", "clock_hz_ratio": $RATIO, "quantum_ns": $QUANTUM_NS,
  "instruction_ps": $INSTRUCTION_PS, "line_bytes": 64, "cache_bytes": 65536, "cache_ways": 4,
  "cpu_node": [0, 0, 0, 0, 1, 1, 1, 1], "node_bytes": [2147483648, 2147483648],
- "below_4g_bytes": 3221225472, "latency_ns": [[$LOCAL, $REMOTE], [$REMOTE, $LOCAL]]}
+ "below_4g_bytes": 3221225472, "latency_ns": [[$LOCAL, $REMOTE], [$REMOTE, $LOCAL]]${MODEL:+, $MODEL}}
 EOF
 plugin="-plugin file=$PLUGIN,config=$folder/config.json"
 [ "$PLUGIN" = none ] && plugin=
@@ -48,24 +49,24 @@ FAKETIME="+0 x$RATIO" LD_PRELOAD=$faketime "$QEMU" -accel tcg,thread=multi \
 echo "real_s $(date +%s.%N | awk -v start="$start" '{ printf "%.1f", $1 - start }')"
 [ "$PLUGIN" = none ] && exit
 
-# The stats file's words (src/layout.rs): 8 CPUs, 2 nodes, so blocks of 10 and snapshots of 82.
+# The stats file's words (src/layout.rs): 8 CPUs, 2 nodes, so blocks of 14 and snapshots of 114.
 od -v -A n -t u8 -w8 "$folder/stats" | awk -v ratio="$RATIO" '
 	{ w[NR - 1] = $1 }
 	END {
 		printf "map_state %d layout %d strays %d snapshots %d\n", w[7], w[8], w[9], w[5]
 		for (s = 0; s < w[5]; s++) {
-			at = 96 + s * 82
+			at = 128 + s * 114
 			seconds = (w[at + 1] - before_ns) / 1e9
-			for (k = 0; k < 10; k++) {
+			for (k = 0; k < 14; k++) {
 				sum[k] = 0
-				for (c = 0; c < 8; c++) sum[k] += w[at + 2 + c * 10 + k]
+				for (c = 0; c < 8; c++) sum[k] += w[at + 2 + c * 14 + k]
 			}
 			if (s) printf "snapshot %d-%d: %.4f guest s, %.0f M instructions (%.0f M/s real), %.0f M accesses, %d misses (node 0: %d, node 1: %d), late %.4f, slept %.4f, idle %.4f, lag %.4f s; late share %.4f\n",
 				tag, w[at], seconds, (sum[0] - b[0]) / 1e6, (sum[0] - b[0]) / 1e6 / seconds * ratio,
-				(sum[1] - b[1]) / 1e6, sum[2] - b[2], sum[8] - b[8], sum[9] - b[9],
+				(sum[1] - b[1]) / 1e6, sum[2] - b[2], sum[12] - b[12], sum[13] - b[13],
 				(sum[3] - b[3]) / 1e9, (sum[4] - b[4]) / 1e9, (sum[5] - b[5]) / 1e9, sum[6] / 1e9,
 				(sum[3] - b[3] + sum[6] - b[6]) / 1e9 / (8 * seconds)
-			for (k = 0; k < 10; k++) b[k] = sum[k]
+			for (k = 0; k < 14; k++) b[k] = sum[k]
 			before_ns = w[at + 1]; tag = w[at]
 		}
 	}'

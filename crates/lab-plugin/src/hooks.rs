@@ -173,8 +173,11 @@ unsafe extern "C" fn on_access(
     _: *mut c_void,
 ) {
     with_vcpu(index, |machine, vcpu, _| {
+        // SAFETY: `info` is that of this access.
+        let is_store = || unsafe { qemu::qemu_plugin_mem_is_store(info) };
+        let resolve = || resolve(machine, info, virtual_address);
         // SAFETY: QEMU calls on the vCPU's own thread.
-        unsafe { vcpu.access(virtual_address, || resolve(machine, info, virtual_address)) }
+        unsafe { vcpu.access(machine, virtual_address, is_store, resolve) }
     });
 }
 

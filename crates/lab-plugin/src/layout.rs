@@ -18,19 +18,23 @@
 //! | 16 … | one block per CPU, in order of vCPU index |
 //! | then | the ring of snapshots; number `n` (from 0) lies at `n % SNAPSHOTS` |
 //!
-//! A CPU's block has 8 + nodes words:
+//! A CPU's block has 12 + nodes words:
 //!
 //! | word | meaning |
 //! |---|---|
 //! | 0 | instructions |
 //! | 1 | memory accesses |
-//! | 2 | cache misses |
+//! | 2 | misses: lines that came from memory or from another CPU's cache |
 //! | 3 | late_ns: lag that was never made good (it went idle, or charging ended, with that lag) |
 //! | 4 | slept_ns: time slept because it was ahead |
 //! | 5 | idle_ns: time halted |
 //! | 6 | lag_ns: how far it is behind now; not in word 3 yet |
-//! | 7 | reserved |
-//! | 8 … | misses that each node served |
+//! | 7 | accesses that the last-level cache served |
+//! | 8 | transfers: lines, or the right to write them, that came from another CPU |
+//! | 9 | dirty lines that went back to memory |
+//! | 10 | queued_ns: time waited for bandwidth |
+//! | 11 | reserved |
+//! | 12 … | misses by the node whose memory holds the line |
 //!
 //! All count only while charging is on, and only grow, but for lag_ns. The live blocks are
 //! brought up to date about once per quantum; those of a snapshot are exact. A snapshot is two
@@ -39,7 +43,7 @@
 /// Word 0: "NUMAHERD".
 pub const MAGIC: u64 = 0x4e55_4d41_4845_5244;
 /// Word 1.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Word 4: snapshots the ring holds.
 pub const SNAPSHOTS: usize = 256;
 
@@ -60,7 +64,7 @@ pub mod header {
 }
 
 /// Words of a CPU's block before the misses by node.
-pub const CPU_WORDS: usize = 8;
+pub const CPU_WORDS: usize = 12;
 const SNAPSHOT_HEADER_WORDS: usize = 2;
 
 /// The sizes that fix all offsets.
@@ -115,19 +119,19 @@ mod tests {
     #[test]
     fn offsets_of_two_nodes_with_four_cpus_each() {
         let layout = Layout { cpus: 8, nodes: 2 };
-        assert_eq!(layout.block_words(), 10);
+        assert_eq!(layout.block_words(), 14);
         assert_eq!(layout.block(0), 16);
-        assert_eq!(layout.block(7), 16 + 70);
-        assert_eq!(layout.snapshot(0), 16 + 80); // after the eighth block
-        assert_eq!(layout.snapshot_block(0, 1), 96 + 2 + 10);
-        assert_eq!(layout.snapshot(1), 96 + 82); // tag, time, 8 blocks of 10
-        assert_eq!(layout.words(), 96 + 256 * 82);
+        assert_eq!(layout.block(7), 16 + 98);
+        assert_eq!(layout.snapshot(0), 16 + 112); // after the eighth block
+        assert_eq!(layout.snapshot_block(0, 1), 128 + 2 + 14);
+        assert_eq!(layout.snapshot(1), 128 + 114); // tag, time, 8 blocks of 14
+        assert_eq!(layout.words(), 128 + 256 * 114);
     }
 
     #[test]
     fn the_ring_wraps() {
         let layout = Layout { cpus: 1, nodes: 1 };
         assert_eq!(layout.snapshot(256), layout.snapshot(0));
-        assert_eq!(layout.snapshot(255) + 2 + 9, layout.words());
+        assert_eq!(layout.snapshot(255) + 2 + 13, layout.words());
     }
 }

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use crate::clock::{self, Dilation};
-use crate::config::Config;
+use crate::config::{Config, Smt};
 use crate::layout::{Layout, header};
 use crate::marker::Marker;
+use crate::memory::Memory;
 use crate::nodemap::{self, MemoryLayout, NodeMap};
 use crate::pace::Pace;
 use crate::stats::Stats;
@@ -36,6 +37,8 @@ pub struct Machine {
     pace: Pace,
     instruction_ps: u64,
     vcpus: Vec<Vcpu>,
+    smt: Smt,
+    memory: Memory,
     node_map: OnceLock<NodeMap>,
     stats: Stats,
     node_bytes: Vec<u64>,
@@ -63,6 +66,8 @@ impl Machine {
             pace: Pace { quantum_ps: config.quantum_ns * 1000 },
             instruction_ps: config.instruction_ps,
             vcpus: (0..layout.cpus).map(|cpu| Vcpu::new(config, cpu)).collect(),
+            smt: config.smt,
+            memory: Memory::new(config),
             node_map: OnceLock::new(),
             stats: Stats::create(&config.stats, layout)?,
             node_bytes: config.node_bytes.clone(),
@@ -105,6 +110,26 @@ impl Machine {
     #[must_use]
     pub fn instruction_ps(&self) -> u64 {
         self.instruction_ps
+    }
+
+    /// What all vCPUs share of caches, memory and links.
+    #[inline(always)]
+    #[must_use]
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Time of an instruction of this vCPU now, in percent of that of a vCPU whose core has no
+    /// other thread running.
+    #[must_use]
+    pub fn slowness_percent(&self, index: usize) -> u64 {
+        let threads = self.smt.threads_per_core;
+        let first = index / threads * threads;
+        let mut siblings = (first..first + threads).filter(|&sibling| sibling != index);
+        match siblings.any(|sibling| self.vcpu(sibling).is_some_and(Vcpu::is_busy)) {
+            true => self.smt.busy_sibling_percent,
+            false => 100,
+        }
     }
 
     /// The throttle's rule.
@@ -201,6 +226,9 @@ impl Machine {
                 "charging does not start: which memory belongs to which node was not found out",
             );
             return;
+        }
+        if *periods > 0 {
+            self.memory.clear();
         }
         *periods += 1;
         self.charged.start(self.now_ps());

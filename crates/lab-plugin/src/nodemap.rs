@@ -92,6 +92,13 @@ impl NodeMap {
     }
 }
 
+/// The key after the highest that any layout gives.
+#[must_use]
+pub fn highest_key(node_bytes: &[u64], below_4g_bytes: u64) -> u64 {
+    let maps = CANDIDATES.map(|layout| NodeMap::new(layout, node_bytes, below_4g_bytes));
+    maps.iter().flat_map(|map| map.ranges.iter().map(|(_, end, _)| *end)).max().unwrap_or(0)
+}
+
 /// Keys that were touched while memory of each node was being used.
 #[derive(Debug)]
 pub struct Touches {

@@ -30,12 +30,32 @@ pub struct CpuCounts {
     pub idle_ns: u64,
     /// How far it is behind now.
     pub lag_ns: u64,
+    /// Accesses that the last-level cache served.
+    pub llc_hits: u64,
+    /// Lines, or the right to write them, that came from another CPU.
+    pub transfers: u64,
+    /// Dirty lines that went back to memory.
+    pub write_backs: u64,
+    /// Time waited for bandwidth.
+    pub queued_ns: u64,
 }
 
 impl CpuCounts {
     fn words(&self) -> [u64; layout::CPU_WORDS] {
-        let c = self;
-        [c.instructions, c.accesses, c.misses, c.late_ns, c.slept_ns, c.idle_ns, c.lag_ns, 0]
+        [
+            self.instructions,
+            self.accesses,
+            self.misses,
+            self.late_ns,
+            self.slept_ns,
+            self.idle_ns,
+            self.lag_ns,
+            self.llc_hits,
+            self.transfers,
+            self.write_backs,
+            self.queued_ns,
+            0,
+        ]
     }
 }
 
@@ -146,6 +166,10 @@ mod tests {
             slept_ns: 5,
             idle_ns: 6,
             lag_ns: 7,
+            llc_hits: 8,
+            transfers: 9,
+            write_backs: 10,
+            queued_ns: 11,
         };
         stats.publish(1, &counts, [30, 31].into_iter());
         stats.append_snapshot(9, 1234, |cpu| {
@@ -154,12 +178,12 @@ mod tests {
 
         let words = read(&path);
         assert_eq!(words.len(), layout.words());
-        assert_eq!(words[..16], [layout::MAGIC, 1, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(words[16..26], [0; 10]);
-        assert_eq!(words[26..36], [1, 2, 3, 4, 5, 6, 7, 0, 30, 31]);
-        assert_eq!(words[36..38], [9, 1234]);
-        assert_eq!(words[38..48], [1, 2, 0, 4, 5, 6, 7, 0, 40, 41]);
-        assert_eq!(words[48..58], [1, 2, 1, 4, 5, 6, 7, 0, 40, 41]);
+        assert_eq!(words[..16], [layout::MAGIC, 2, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(words[16..30], [0; 14]);
+        assert_eq!(words[30..44], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 30, 31]);
+        assert_eq!(words[44..46], [9, 1234]);
+        assert_eq!(words[46..60], [1, 2, 0, 4, 5, 6, 7, 8, 9, 10, 11, 0, 40, 41]);
+        assert_eq!(words[60..74], [1, 2, 1, 4, 5, 6, 7, 8, 9, 10, 11, 0, 40, 41]);
     }
 
     #[test]

@@ -10,16 +10,20 @@
 //!
 //! The filter in front of the cache: an access to the same *virtual* line as the one before is
 //! a hit. It is exact, because between the two no other line of this CPU's cache was touched,
-//! and a change of the translation in between executes an instruction that clears the filter
-//! (see [`crate::translation`]).
+//! a change of the translation in between executes an instruction that clears the filter (see
+//! [`crate::translation`]), and what other CPUs do to the line shows in its word of the
+//! directory, which is looked at.
+//!
+//! A core's threads share its speed: while another thread of it runs, instructions take longer.
+//! Who runs is looked at when the clock is, about once in a quantum.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::cache::Cache;
 use crate::clock;
 use crate::config::Config;
 use crate::machine::Machine;
+use crate::memory::{Access, Port, Source};
 use crate::nodemap::Touches;
 use crate::pace::{self, Verdict};
 use crate::stats::CpuCounts;
@@ -27,8 +31,6 @@ use crate::translation::{Frame, Translations};
 
 /// `core.epoch` of a vCPU whose touches are counted to find the node map.
 pub const LEARNING: u64 = u64::MAX;
-/// No virtual line: addresses are below 2^64 and lines at least 8 bytes.
-const NO_LINE: u64 = u64::MAX;
 /// Kernel addresses are above. Learning leaves them out: what the kernel does for the agent
 /// touches its own memory, wherever that is.
 const USER_END: u64 = 1 << 47;
@@ -73,15 +75,17 @@ pub enum Target {
 
 /// What only the vCPU's own thread touches.
 struct Core {
-    last_line: u64,
     epoch: u64,
     check_ps: u64,
     line_shift: u32,
-    /// Latency by memory node, as this CPU sees it.
-    latency_ps: Box<[u64]>,
+    /// What an access to a device costs: a local miss.
+    device_ps: u64,
     own_node: usize,
+    /// Time of an instruction now ÷ that of a thread that has its core alone, with 16 fractional
+    /// bits.
+    slowness_q16: u64,
     translations: Translations,
-    cache: Cache,
+    port: Port,
     touches: Option<Box<Touches>>,
     timers_sharp: bool,
 }
@@ -95,6 +99,10 @@ pub struct Vcpu {
     /// Guest time this vCPU has used.
     virtual_ps: Count,
     misses: Count,
+    llc_hits: Count,
+    transfers: Count,
+    write_backs: Count,
+    queued_ps: Count,
     strays: Count,
     served: Box<[Count]>,
     late_ps: Count,
@@ -119,14 +127,14 @@ impl Vcpu {
     pub fn new(config: &Config, index: usize) -> Self {
         let own_node = config.cpu_node[index];
         let core = Core {
-            last_line: NO_LINE,
             epoch: 0,
             check_ps: 0,
             line_shift: config.line_bytes.ilog2(),
-            latency_ps: config.latency_ns[own_node].iter().map(|ns| ns * 1000).collect(),
+            device_ps: config.latency_ns[own_node][own_node] * 1000,
             own_node,
+            slowness_q16: 1 << 16,
             translations: Translations::default(),
-            cache: Cache::new(config.cache_sets(), config.cache_ways as usize),
+            port: Port::new(config, index),
             touches: None,
             timers_sharp: false,
         };
@@ -136,6 +144,10 @@ impl Vcpu {
             accesses: Count::default(),
             virtual_ps: Count::default(),
             misses: Count::default(),
+            llc_hits: Count::default(),
+            transfers: Count::default(),
+            write_backs: Count::default(),
+            queued_ps: Count::default(),
             strays: Count::default(),
             served: config.node_bytes.iter().map(|_| Count::default()).collect(),
             late_ps: Count::default(),
@@ -170,7 +182,7 @@ impl Vcpu {
             return;
         }
         self.instructions.add(instructions);
-        self.virtual_ps.add(cost_ps);
+        self.virtual_ps.add((cost_ps * core.slowness_q16) >> 16);
         if self.virtual_ps.get() >= core.check_ps {
             self.keep_pace(core, machine, index);
         }
@@ -188,9 +200,8 @@ impl Vcpu {
         }
         self.virtual_ps.set(now_ps);
         core.check_ps = 0;
-        core.last_line = NO_LINE;
         core.translations.clear();
-        core.cache.clear();
+        core.port.clear();
         core.epoch = epoch;
         self.is_charged.store(epoch != 0, Ordering::Relaxed);
         machine.publish(index, self, now_ps);
@@ -216,20 +227,36 @@ impl Vcpu {
             }
         };
         self.slept_ps.add(now_ps - before_ps);
+        core.slowness_q16 = (machine.slowness_percent(index) << 16) / 100;
         machine.publish(index, self, now_ps);
     }
 
-    /// The vCPU accesses `virtual_address`; `resolve` asks QEMU where that is.
+    /// Whether it runs rather than halts, for other threads.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        !self.is_idle.load(Ordering::Relaxed)
+    }
+
+    /// The vCPU accesses `virtual_address`; `resolve` asks QEMU where that is, `is_store` what
+    /// kind of access it is.
     ///
     /// # Safety
     /// Only from the vCPU's own thread.
     #[inline(always)]
-    pub unsafe fn access(&self, virtual_address: u64, resolve: impl FnOnce() -> Target) {
+    pub unsafe fn access(
+        &self,
+        machine: &Machine,
+        virtual_address: u64,
+        is_store: impl Fn() -> bool,
+        resolve: impl FnOnce() -> Target,
+    ) {
         // SAFETY: own thread; this is the only borrow.
         let core = unsafe { self.core() };
-        let line = virtual_address >> core.line_shift;
-        // While nothing is charged `last_line` is no line, so this needs no look at the epoch.
-        if line == core.last_line {
+        let memory = machine.memory();
+        // While nothing is charged no line is the last, so this needs no look at the epoch.
+        if core.port.is_last(virtual_address >> core.line_shift)
+            && core.port.is_free(memory, &is_store)
+        {
             self.accesses.add(1);
             return;
         }
@@ -237,55 +264,81 @@ impl Vcpu {
             return;
         }
         if let Some(frame) = core.translations.find(virtual_address) {
-            self.access_line(core, virtual_address, line, frame);
+            self.access_line(core, machine, virtual_address, is_store(), frame);
         } else {
-            self.access_unknown(core, virtual_address, line, resolve());
+            self.access_unknown(core, machine, virtual_address, is_store(), resolve());
         }
     }
 
     #[cold]
-    fn access_unknown(&self, core: &mut Core, virtual_address: u64, line: u64, target: Target) {
+    fn access_unknown(
+        &self,
+        core: &mut Core,
+        machine: &Machine,
+        virtual_address: u64,
+        is_store: bool,
+        target: Target,
+    ) {
         match target {
             Target::Memory(frame) => {
                 core.translations.insert(virtual_address, frame);
-                self.access_line(core, virtual_address, line, frame);
+                self.access_line(core, machine, virtual_address, is_store, frame);
             }
             Target::Stray { key } => {
                 let frame = Frame::new(key, core.own_node);
                 let misses = self.misses.get();
-                self.access_line(core, virtual_address, line, frame);
+                self.access_line(core, machine, virtual_address, is_store, frame);
                 self.strays.add(self.misses.get() - misses);
             }
             Target::Device if core.epoch != LEARNING => {
                 self.accesses.add(1);
-                self.charge_miss(core, core.own_node);
+                self.virtual_ps.add(core.device_ps);
+                self.count(Source::Memory, core.own_node);
             }
             Target::Device => {}
         }
     }
 
     #[inline(always)]
-    fn access_line(&self, core: &mut Core, virtual_address: u64, line: u64, frame: Frame) {
+    fn access_line(
+        &self,
+        core: &mut Core,
+        machine: &Machine,
+        virtual_address: u64,
+        is_store: bool,
+        frame: Frame,
+    ) {
         let key = frame.key(virtual_address);
-        let hit = core.cache.touch(key >> core.line_shift);
+        let line = key >> core.line_shift;
         if core.epoch == LEARNING {
-            if !hit && virtual_address < USER_END {
+            if !core.port.learn(line) && virtual_address < USER_END {
                 core.touches.get_or_insert_default().count(key);
             }
             return;
         }
-        core.last_line = line;
+        let virtual_line = virtual_address >> core.line_shift;
+        let access = Access { line, virtual_line, node: frame.node(), is_store };
+        let served = core.port.access(machine.memory(), access, self.virtual_ps.get());
         self.accesses.add(1);
-        if !hit {
-            self.charge_miss(core, frame.node());
+        if served.source != Source::Own {
+            self.virtual_ps.add(served.cost_ps);
+            self.queued_ps.add(served.queued_ps);
+            self.write_backs.set(core.port.write_backs);
+            self.count(served.source, frame.node());
         }
     }
 
     #[inline(always)]
-    fn charge_miss(&self, core: &Core, node: usize) {
-        self.misses.add(1);
-        self.served[node].add(1);
-        self.virtual_ps.add(core.latency_ps[node]);
+    fn count(&self, source: Source, node: usize) {
+        if matches!(source, Source::Memory | Source::Transfer) {
+            self.misses.add(1);
+            self.served[node].add(1);
+        }
+        match source {
+            Source::LastLevel => self.llc_hits.add(1),
+            Source::Transfer | Source::Upgrade => self.transfers.add(1),
+            Source::Memory | Source::Own => {}
+        }
     }
 
     /// The vCPU executes an instruction after which it may see other translations.
@@ -295,7 +348,7 @@ impl Vcpu {
     pub unsafe fn drop_translations(&self) {
         // SAFETY: own thread; this is the only borrow.
         let core = unsafe { self.core() };
-        core.last_line = NO_LINE;
+        core.port.forget_last();
         core.translations.clear();
     }
 
@@ -348,9 +401,8 @@ impl Vcpu {
         // SAFETY: own thread; this is the only borrow.
         let core = unsafe { self.core() };
         core.epoch = if on { LEARNING } else { 0 };
-        core.last_line = NO_LINE;
         core.translations.clear();
-        core.cache.clear();
+        core.port.clear();
         std::mem::replace(&mut core.touches, on.then(Box::default))
     }
 
@@ -362,7 +414,7 @@ impl Vcpu {
         // SAFETY: own thread; this is the only borrow.
         let core = unsafe { self.core() };
         // Empty, so that a small buffer's lines are misses for each node.
-        core.cache.clear();
+        core.port.clear();
         core.touches.as_mut().map(|touches| touches.next_node()).is_some()
     }
 
@@ -387,6 +439,10 @@ impl Vcpu {
             slept_ns: self.slept_ps.get() / 1000,
             idle_ns: (self.idle_ps.get() + idle_now_ps) / 1000,
             lag_ns: lag_ps / 1000,
+            llc_hits: self.llc_hits.get(),
+            transfers: self.transfers.get(),
+            write_backs: self.write_backs.get(),
+            queued_ns: self.queued_ps.get() / 1000,
         }
     }
 

@@ -10,9 +10,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::LabError;
+use crate::charge::PluginConfig;
 use crate::counters::CounterFile;
 use crate::machine::Machine;
-use crate::qemu::PluginConfig;
 use crate::tools::Tools;
 
 /// Share of the measured capacity that a machine may ask for. Measured: kernel code and eight

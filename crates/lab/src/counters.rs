@@ -12,9 +12,9 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 const MAGIC: u64 = 0x4e55_4d41_4845_5244;
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const HEADER_WORDS: u64 = 16;
-const CPU_FIXED_WORDS: u64 = 8;
+const CPU_FIXED_WORDS: u64 = 12;
 
 /// Counters of one CPU since charging began (or between two snapshots).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub struct CpuCounters {
     pub instructions: u64,
     /// Memory accesses.
     pub accesses: u64,
-    /// Accesses that missed the CPU's cache.
+    /// Lines that came from memory or from another CPU's cache.
     pub misses: u64,
     /// Guest time the CPU was behind and never made good, in nanoseconds.
     pub late_ns: u64,
@@ -33,7 +33,15 @@ pub struct CpuCounters {
     pub idle_ns: u64,
     /// Guest time it is behind now.
     pub lag_ns: u64,
-    /// Misses by the node that served them, in the machine's order.
+    /// Accesses that the last-level cache served.
+    pub llc_hits: u64,
+    /// Lines, or the right to write them, that came from another CPU.
+    pub transfers: u64,
+    /// Dirty lines that went back to memory.
+    pub write_backs: u64,
+    /// Guest time it waited for bandwidth.
+    pub queued_ns: u64,
+    /// Misses by the node whose memory holds the line, in the machine's order.
     pub misses_by_node: Vec<u64>,
 }
 
@@ -60,6 +68,10 @@ impl Counters {
             slept_ns: now.slept_ns.saturating_sub(then.slept_ns),
             idle_ns: now.idle_ns.saturating_sub(then.idle_ns),
             lag_ns: now.lag_ns.saturating_sub(then.lag_ns),
+            llc_hits: now.llc_hits.saturating_sub(then.llc_hits),
+            transfers: now.transfers.saturating_sub(then.transfers),
+            write_backs: now.write_backs.saturating_sub(then.write_backs),
+            queued_ns: now.queued_ns.saturating_sub(then.queued_ns),
             misses_by_node: now
                 .misses_by_node
                 .iter()
@@ -208,6 +220,10 @@ impl CounterFile {
             slept_ns: block[4],
             idle_ns: block[5],
             lag_ns: block[6],
+            llc_hits: block[7],
+            transfers: block[8],
+            write_backs: block[9],
+            queued_ns: block[10],
             misses_by_node: block[CPU_FIXED_WORDS as usize..].to_vec(),
         };
         words.chunks_exact(self.cpu_words() as usize).map(parse).collect()
@@ -256,15 +272,16 @@ mod tests {
         let path = dir.path().join("stats");
         let mut words = vec![MAGIC, VERSION, 1, 2, 4, 1, 1, 2];
         words.resize(16, 0);
-        words.extend([7, 6, 5, 4, 3, 2, 1, 0, 11, 12]); // CPU 0 now
-        words.extend([9, 99, 1, 2, 3, 4, 5, 6, 7, 0, 8, 9]); // snapshot 0
-        words.resize(16 + 10 + 4 * 12, 0);
+        words.extend([7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 31, 0, 11, 12]); // CPU 0 now
+        words.extend([9, 99, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0, 0, 0, 8, 9]); // snapshot 0
+        words.resize(16 + 14 + 4 * 16, 0);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         std::fs::write(&path, bytes).unwrap();
         let file = CounterFile::open(&path).unwrap();
         assert!(file.charging().unwrap());
         assert_eq!(file.node_map().unwrap(), NodeMap::Found);
-        assert_eq!(file.now().unwrap().cpus[0].misses_by_node, [11, 12]);
+        let cpu = &file.now().unwrap().cpus[0];
+        assert_eq!((cpu.queued_ns, &cpu.misses_by_node[..]), (31, &[11, 12][..]));
         let snapshot = file.snapshot(4).unwrap(); // wraps to 0
         assert_eq!((snapshot.tag, snapshot.guest_ns, snapshot.cpus[0].instructions), (9, 99, 1));
         std::fs::write(&path, [0; 256]).unwrap();

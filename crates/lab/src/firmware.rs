@@ -53,11 +53,17 @@ pub fn below_hole_bytes(machine: &Machine) -> u64 {
     if all < HOLE_FROM_BYTES { all } else { BELOW_HOLE_BYTES }
 }
 
-/// The APIC id of each CPU, in order: QEMU keeps as many bits for the core as a socket needs.
+/// The APIC id of each CPU, in order: QEMU keeps as many bits for the core as a socket needs, and
+/// for the thread as a core does.
 fn apic_ids(machine: &Machine) -> Vec<u8> {
-    let cores = crate::qemu::cores_per_socket(machine);
-    let width = cores.next_power_of_two();
-    (0..machine.cpus()).map(|cpu| (cpu / cores * width + cpu % cores) as u8).collect()
+    let (cores, threads) = (crate::qemu::cores_per_socket(machine), machine.cpu.threads_per_core);
+    let core_width = threads.next_power_of_two();
+    let socket_width = cores.next_power_of_two() * core_width;
+    let apic_id = |cpu: u32| {
+        let (core, thread) = (cpu / threads, cpu % threads);
+        (core / cores * socket_width + core % cores * core_width + thread) as u8
+    };
+    (0..machine.cpus()).map(apic_id).collect()
 }
 
 fn srat(machine: &Machine) -> Vec<u8> {

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::charge::PluginConfig;
 use crate::counters::{CounterFile, Counters, NodeMap};
-use crate::qemu::{Files, PluginConfig, arguments};
+use crate::qemu::{Files, arguments};
 use crate::tools::Tools;
 use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
 use crate::{Kernel, LabError, Machine, firmware, initramfs};

@@ -4,6 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`machine`] | machine files: nodes, CPUs, latencies, with their provenance |
+//! | [`memory`] | the part of them that says how memory behaves; routes |
 //! | [`synthetic`], [`hwloc`] | machines described by hwloc's one line or XML |
 //! | [`derived`] | a machine to boot, made from a topology |
 //! | [`kernel`] | kernel images in the cache folder |
@@ -19,6 +20,7 @@
 
 pub mod agent;
 pub mod capacity;
+mod charge;
 pub mod counters;
 pub mod derived;
 mod firmware;
@@ -27,6 +29,7 @@ pub mod hwloc;
 mod initramfs;
 pub mod kernel;
 pub mod machine;
+pub mod memory;
 mod qemu;
 pub mod synthetic;
 mod terminal;

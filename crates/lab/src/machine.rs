@@ -10,11 +10,16 @@ use std::path::Path;
 use numaherd_model::{Bytes, CpuId, Node, NodeId, Topology};
 use serde::Deserialize;
 
+use crate::memory::{Coherence, Links, Llc, MemorySpec, Neighbourhood, Prefetch, Routes};
 use crate::{LabError, derived, firmware, hwloc, synthetic};
 
 /// Machines that come with numaherd.
 const BUILT_IN: &[(&str, &str)] = &[
     ("2x4", include_str!("../../../machines/2x4.toml")),
+    ("2x4-near", include_str!("../../../machines/2x4-near.toml")),
+    ("4x2", include_str!("../../../machines/4x2.toml")),
+    ("8x1", include_str!("../../../machines/8x1.toml")),
+    ("autonuma", include_str!("../../../machines/autonuma.toml")),
     ("cpu-only", include_str!("../../../machines/cpu-only.toml")),
     ("cxl", include_str!("../../../machines/cxl.toml")),
     ("nps4", include_str!("../../../machines/nps4.toml")),
@@ -42,10 +47,22 @@ pub struct Machine {
     pub cpu: Cpu,
     /// Every CPU's own cache.
     pub cache: Cache,
+    /// Last-level caches.
+    pub llc: Option<Llc>,
+    /// Whether caches are kept coherent.
+    pub coherence: Option<Coherence>,
+    /// Whether neighbouring misses overlap.
+    pub prefetch: Option<Prefetch>,
+    /// Bandwidth of the nodes' memory.
+    pub memory: Option<MemorySpec>,
+    /// Links between nodes.
+    pub links: Option<Links>,
     /// Nodes, ascending by id.
     pub node: Vec<NodeSpec>,
     /// How far they are from each other.
     pub distance: Distance,
+    /// What only the simulator needs.
+    pub sim: Option<toml::Table>,
     /// Where the figures come from, by their path in the file.
     pub provenance: BTreeMap<String, String>,
 }
@@ -56,6 +73,16 @@ pub struct Machine {
 pub struct Cpu {
     /// Speed while it hits its cache, in instructions per guest second.
     pub instructions_per_second: u64,
+    /// Threads of a core.
+    #[serde(default = "one")]
+    pub threads_per_core: u32,
+    /// What two busy threads of a core do together, in percent of one alone; each thread's
+    /// instructions take longer accordingly. 100 to 200.
+    pub smt_speedup_percent: Option<u32>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// A CPU's own cache.
@@ -88,8 +115,23 @@ pub struct NodeSpec {
 pub struct Distance {
     /// What the firmware tells the kernel.
     pub slit: Vec<Vec<u32>>,
-    /// What a miss costs, in guest nanoseconds.
+    /// What a miss costs, in guest nanoseconds. Where it is absent: 100 ns for SLIT 10, and in
+    /// proportion.
+    #[serde(default)]
     pub latency_ns: Vec<Vec<u64>>,
+}
+
+/// Nanoseconds of a local miss where a file gives none. Published: the order of two-socket
+/// servers.
+const LOCAL_NS: u64 = 100;
+
+/// The narrowest part of the way between CPUs and memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Narrowest {
+    /// For reading.
+    pub read: Vec<Vec<f64>>,
+    /// For writing.
+    pub write: Vec<Vec<f64>>,
 }
 
 impl Machine {
@@ -114,6 +156,11 @@ impl Machine {
         let mut machine: Machine =
             toml::from_str(text).map_err(|e| fail(e.to_string().trim().replace('\n', " ")))?;
         machine.name = name.to_string();
+        if machine.distance.latency_ns.is_empty() {
+            let scale = |&slit: &u32| u64::from(slit) * LOCAL_NS / 10;
+            let rows = machine.distance.slit.iter().map(|row| row.iter().map(scale).collect());
+            machine.distance.latency_ns = rows.collect();
+        }
         machine.check().map_err(fail)?;
         Ok(machine)
     }
@@ -156,14 +203,108 @@ impl Machine {
         if self.cpu.instructions_per_second == 0 {
             return Err("cpu.instructions_per_second must not be 0".into());
         }
-        let lines = self.cache.bytes / u64::from(self.cache.line_bytes.max(1));
-        let sets = lines / u64::from(self.cache.ways.max(1));
-        if !sets.is_power_of_two() || !self.cache.line_bytes.is_power_of_two() {
-            return Err(
-                "cache: bytes / line_bytes / ways and line_bytes must be powers of two".into()
-            );
+        if !self.cache.line_bytes.is_power_of_two() {
+            return Err("cache.line_bytes must be a power of two".into());
+        }
+        self.check_sets("cache", self.cache.bytes, self.cache.ways)?;
+        self.check_cores()?;
+        self.check_memory()
+    }
+
+    fn check_sets(&self, field: &str, bytes: u64, ways: u32) -> Result<(), String> {
+        let set_bytes = u64::from(self.cache.line_bytes) * u64::from(ways);
+        let whole = (1..=64).contains(&ways) && bytes.is_multiple_of(set_bytes);
+        if whole && (bytes / set_bytes).is_power_of_two() {
+            return Ok(());
+        }
+        Err(format!("{field}: ways must be 1 to 64, and bytes / line_bytes / ways a power of two"))
+    }
+
+    fn check_cores(&self) -> Result<(), String> {
+        let threads = self.cpu.threads_per_core;
+        if threads == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(threads)) {
+            return Err("cpu.threads_per_core must divide the CPUs of every node".into());
+        }
+        match self.cpu.smt_speedup_percent {
+            Some(_) if threads != 2 => {
+                Err("cpu.smt_speedup_percent needs cpu.threads_per_core = 2".into())
+            }
+            Some(percent) if !(100..=200).contains(&percent) => {
+                Err(format!("cpu.smt_speedup_percent: {percent} is not from 100 to 200"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn check_memory(&self) -> Result<(), String> {
+        let nodes = self.node.len();
+        if let Some(llc) = &self.llc {
+            self.check_sets("llc", llc.bytes, llc.ways)?;
+            let cpus = llc.cpus.unwrap_or(1);
+            if cpus == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(cpus)) {
+                return Err("llc.cpus must divide the CPUs of every node".into());
+            }
+        }
+        if let Some(transfer_ns) = self.coherence.as_ref().and_then(|c| c.transfer_ns.as_ref())
+            && !is_square(transfer_ns, nodes)
+        {
+            return Err(format!("coherence.transfer_ns must be {nodes} rows of {nodes}"));
+        }
+        if let Some(prefetch) = &self.prefetch
+            && [prefetch.load_overlap, prefetch.store_overlap].iter().any(|n| !(1..=64).contains(n))
+        {
+            return Err("prefetch: load_overlap and store_overlap must be 1 to 64".into());
+        }
+        if let Some(memory) = &self.memory {
+            memory.rates(nodes)?;
+        }
+        if let Some(links) = &self.links {
+            links.rates(&self.routes()?)?;
         }
         Ok(())
+    }
+
+    /// The ways between nodes; none where the file has no `[links]`.
+    ///
+    /// # Errors
+    /// The links do not connect all nodes.
+    pub fn routes(&self) -> Result<Routes, String> {
+        let nodes = self.node.len();
+        let Some(links) = &self.links else {
+            return Ok(Routes { directed: Vec::new(), via: vec![vec![Vec::new(); nodes]; nodes] });
+        };
+        let ids: Vec<u32> = self.node.iter().map(|node| node.id).collect();
+        let Distance { slit, latency_ns } = &self.distance;
+        links.routes(&Neighbourhood { ids: &ids, slit, latency_ns })
+    }
+
+    /// What CPUs get that ask for more, in millions of bytes a second by index of the CPUs' node
+    /// and of the memory's; `None` where the file limits nothing. Writing fetches every line and
+    /// sends it back.
+    #[must_use]
+    pub fn narrowest_mb_s(&self) -> Option<Narrowest> {
+        if self.memory.is_none() && self.links.is_none() {
+            return None;
+        }
+        let nodes = self.node.len();
+        let routes = self.routes().ok()?;
+        let memory = self.memory.as_ref().and_then(|memory| memory.rates(nodes).ok());
+        let links = self.links.as_ref().and_then(|links| links.rates(&routes).ok());
+        let mb_s = |bytes_s: u64| bytes_s as f64 / 1e6;
+        let way = |from: usize, to: usize| {
+            let over = routes.via[from][to].iter().filter_map(|&link| links.as_ref()?.get(link));
+            over.map(|&rate| mb_s(rate)).fold(f64::INFINITY, f64::min)
+        };
+        let at = |node: usize| memory.as_ref().map_or(f64::INFINITY, |rates| mb_s(rates[node]));
+        let table = |cell: &dyn Fn(usize, usize) -> f64| -> Vec<Vec<f64>> {
+            (0..nodes).map(|cpu| (0..nodes).map(|memory| cell(cpu, memory)).collect()).collect()
+        };
+        Some(Narrowest {
+            read: table(&|cpu, memory| at(memory).min(way(memory, cpu))),
+            write: table(&|cpu, memory| {
+                (at(memory) / 2.0).min(way(memory, cpu)).min(way(cpu, memory))
+            }),
+        })
     }
 
     /// What its kernel will show, before the kernel takes its own share of memory.
@@ -205,10 +346,12 @@ impl Machine {
         self.node.iter().enumerate().flat_map(cpus_of).collect()
     }
 
-    /// Instructions per guest second of all CPUs together, at full speed.
+    /// Instructions per guest second of all CPUs together, at full speed. Two busy threads of a
+    /// core share what the core does.
     #[must_use]
     pub fn instructions_per_second(&self) -> f64 {
-        self.cpu.instructions_per_second as f64 * f64::from(self.cpus())
+        let alone = self.cpu.instructions_per_second as f64 * f64::from(self.cpus());
+        alone * self.cpu.smt_speedup_percent.map_or(1.0, |both| f64::from(both) / 200.0)
     }
 }
 
@@ -273,14 +416,23 @@ mod tests {
     fn every_built_in_machine_is_sound_and_says_where_its_figures_come_from() {
         for name in names() {
             let machine = Machine::find(name).unwrap();
+            let given = |what: bool, figure: &'static str| what.then_some(figure);
             let figures = [
-                "cpu.instructions_per_second",
-                "cache",
-                "node.memory_mib",
-                "distance.slit",
-                "distance.latency_ns",
+                Some("cpu.instructions_per_second"),
+                Some("cache"),
+                Some("node.memory_mib"),
+                Some("distance.slit"),
+                Some("distance.latency_ns"),
+                given(machine.cpu.threads_per_core > 1, "cpu.threads_per_core"),
+                given(machine.cpu.smt_speedup_percent.is_some(), "cpu.smt_speedup_percent"),
+                given(machine.llc.is_some(), "llc"),
+                given(machine.coherence.is_some(), "coherence"),
+                given(machine.prefetch.is_some(), "prefetch"),
+                given(machine.memory.is_some(), "memory.bandwidth_mb_s"),
+                given(machine.links.is_some(), "links.bandwidth_mb_s"),
+                given(machine.links.as_ref().is_some_and(|l| l.between.is_some()), "links.between"),
             ];
-            for figure in figures {
+            for figure in figures.into_iter().flatten() {
                 let from = &machine.provenance[figure];
                 let kind = from.split(':').next().unwrap();
                 assert!(
@@ -309,7 +461,7 @@ mod tests {
         let good = BUILT_IN[0].1;
         let says = |text: &str| Machine::parse("x", "x.toml", text).unwrap_err().to_string();
         assert!(says(&good.replace("[[10, 21], [21, 10]]", "[[10, 21]]")).contains("2 rows of 2"));
-        assert!(says(&good.replace("ways = 4", "ways = 3")).contains("powers of two"));
+        assert!(says(&good.replace("ways = 4", "ways = 3")).contains("cache: ways"));
         let bare = "cpus = 4\nmemory_mib = 2048";
         let nothing = good.replacen(bare, "cpus = 0\nmemory_mib = 0", 1);
         assert!(says(&nothing).contains("needs cpus or memory_mib"));
@@ -317,5 +469,12 @@ mod tests {
         assert!(says(&good.replace("ways = 4", "wys = 4")).contains("wys"));
         assert!(says(&good.replace("id = 1", "id = 0")).contains("ascend"));
         assert!(says(&good.replace("cpus = 4", "cpus = 400")).contains("800 CPUs"));
+        let with = |part: &str| says(&good.replace("[coherence]", part));
+        assert!(with("[llc]\nbytes = 1000\nways = 4\nlatency_ns = 9").contains("llc: ways"));
+        assert!(with("[coherence]\ntransfer_ns = [[1]]").contains("coherence.transfer_ns"));
+        assert!(says(&good.replace("= 1400", "= 3")).contains("links.bandwidth_mb_s: 3 is not"));
+        assert!(says(&good.replace("= 4000", "= [4000]")).contains("memory.bandwidth_mb_s must"));
+        let smt = "instructions_per_second = 1\nthreads_per_core = 3 #";
+        assert!(says(&good.replace("instructions_per_second =", smt)).contains("threads_per_core"));
     }
 }

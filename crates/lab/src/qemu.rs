@@ -2,16 +2,8 @@
 
 use std::path::Path;
 
-use serde::Serialize;
-
-use crate::firmware;
 use crate::initramfs::{ROOT_TAG, share_tag};
 use crate::machine::Machine;
-
-/// Guest nanoseconds a CPU may run ahead of the clock before it sleeps. Measured: interrupts
-/// (the TLB shootdown of a page migration) wait for sleeping CPUs, so shorter is truer, and
-/// every sleep costs the host.
-const QUANTUM_NS: u64 = 50_000;
 
 /// Files QEMU is given.
 pub struct Files<'a> {
@@ -94,66 +86,20 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
 /// One socket per node with CPUs where they are all alike, so that no cache spans nodes.
 fn smp(machine: &Machine) -> String {
     let (cpus, cores) = (machine.cpus(), cores_per_socket(machine));
-    format!("{cpus},sockets={},cores={cores},threads=1", cpus / cores)
+    let threads = machine.cpu.threads_per_core;
+    format!("{cpus},sockets={},cores={cores},threads={threads}", cpus / cores / threads)
 }
 
-/// A node's CPUs where all nodes that have some have as many, else one.
+/// A node's cores where all nodes that have CPUs have as many, else one.
 pub fn cores_per_socket(machine: &Machine) -> u32 {
     let mut cpus = machine.node.iter().map(|n| n.cpus).filter(|&c| c > 0);
     let first = cpus.next().unwrap_or(1);
-    if cpus.all(|c| c == first) { first } else { 1 }
+    if cpus.all(|c| c == first) { first / machine.cpu.threads_per_core } else { 1 }
 }
 
 /// QEMU's option parser ends a value at a comma; a doubled one is a plain comma.
 fn escape(value: &str) -> String {
     value.replace(',', ",,")
-}
-
-/// The latency plugin's configuration, written as JSON.
-#[derive(Debug, Serialize)]
-pub struct PluginConfig {
-    stats: String,
-    clock_hz_ratio: f64,
-    quantum_ns: u64,
-    instruction_ps: u64,
-    line_bytes: u32,
-    cache_bytes: u64,
-    cache_ways: u32,
-    cpu_node: Vec<usize>,
-    node_bytes: Vec<u64>,
-    below_4g_bytes: u64,
-    latency_ns: Vec<Vec<u64>>,
-}
-
-impl PluginConfig {
-    /// What the plugin charges on this machine at this dilation.
-    pub fn new(machine: &Machine, dilation: f64, stats: &Path) -> PluginConfig {
-        PluginConfig {
-            stats: stats.to_string_lossy().into_owned(),
-            clock_hz_ratio: 1.0 / dilation,
-            quantum_ns: QUANTUM_NS,
-            instruction_ps: 1_000_000_000_000 / machine.cpu.instructions_per_second,
-            line_bytes: machine.cache.line_bytes,
-            cache_bytes: machine.cache.bytes,
-            cache_ways: machine.cache.ways,
-            cpu_node: machine.node_index_of_cpus(),
-            node_bytes: machine.node.iter().map(|n| n.memory_mib << 20).collect(),
-            below_4g_bytes: firmware::below_hole_bytes(machine),
-            latency_ns: machine.distance.latency_ns.clone(),
-        }
-    }
-
-    /// Charges so little that it never sleeps: for measuring what the host can carry. The
-    /// counters are brought up to date every 16 quanta, here 160,000 instructions.
-    pub fn free(machine: &Machine, stats: &Path) -> PluginConfig {
-        let mut config = PluginConfig::new(machine, 1.0, stats);
-        config.instruction_ps = 10;
-        config.quantum_ns = 100;
-        config.cpu_node.truncate(1);
-        config.node_bytes = vec![64 << 20];
-        config.latency_ns = vec![vec![0]];
-        config
-    }
 }
 
 #[cfg(test)]
@@ -199,13 +145,5 @@ mod tests {
         let cpu_only = line("cpu-only");
         assert!(cpu_only.contains("-numa node,nodeid=1,cpus=3-4 "), "{cpu_only}");
         assert!(cpu_only.contains("no_timer_check numa_balancing=disable -serial"), "{cpu_only}");
-    }
-
-    #[test]
-    fn a_hundred_million_instructions_a_second_are_ten_nanoseconds_each() {
-        let machine = Machine::find("2x4").unwrap();
-        let config = PluginConfig::new(&machine, 4.0, Path::new("/s"));
-        assert_eq!(config.instruction_ps, 10_000);
-        assert!((config.clock_hz_ratio - 0.25).abs() < 1e-12);
     }
 }

@@ -23,6 +23,17 @@ pub struct ChartError {
     pub(crate) problem: String,
 }
 
+impl ChartError {
+    pub(crate) fn new(error: &dyn std::error::Error) -> ChartError {
+        ChartError { problem: error.to_string() }
+    }
+}
+
+/// Text as it may stand in a page.
+pub(crate) fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
+
 /// An SVG of the comparison.
 ///
 /// # Errors
@@ -106,7 +117,6 @@ pub(crate) fn colour(placement: &str) -> RGBColor {
 /// # Errors
 /// The drawing library's.
 pub fn page(comparison: &Comparison) -> Result<String, ChartError> {
-    let escape = |text: &str| text.replace('&', "&amp;").replace('<', "&lt;");
     let json = serde_json::to_string_pretty(comparison)
         .map_err(|e| ChartError { problem: e.to_string() })?;
     let pictures = svg(comparison)? + &course::svg(comparison)?;

@@ -8,13 +8,17 @@
 //! | [`against`] | a comparison beside an earlier one |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
+//! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
+//! | [`heat`] | its picture and page |
 //! | [`course`] | the picture of throughput over time |
 
 pub mod against;
 pub mod chart;
 pub mod comparison;
 pub mod course;
+pub mod heat;
 pub mod interval;
+pub mod matrix;
 pub mod spread;
 pub mod text;
 
@@ -22,4 +26,5 @@ pub use against::Against;
 pub use comparison::{
     Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
 };
+pub use matrix::{Figure, Matrices, Stated};
 pub use spread::Spread;

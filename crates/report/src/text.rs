@@ -12,11 +12,16 @@ pub fn grid<const N: usize>(
     head: [&str; N],
     rows: impl IntoIterator<Item = [String; N]>,
 ) -> String {
-    let head = head.into_iter().map(String::from).collect();
-    rows_below(head, rows.into_iter().map(Vec::from))
+    let head: Vec<String> = head.into_iter().map(String::from).collect();
+    wide_grid(&head, rows)
 }
 
-fn rows_below(head: Vec<String>, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+/// The same for a number of columns that only the data knows.
+#[must_use]
+pub fn wide_grid<R: IntoIterator<Item = String>>(
+    head: &[String],
+    rows: impl IntoIterator<Item = R>,
+) -> String {
     let mut table = Table::new();
     table.load_preset(ASCII_MARKDOWN);
     table.set_header(head);
@@ -111,10 +116,10 @@ pub fn table(comparison: &Comparison) -> String {
     let shown: Vec<&Column> = shown.collect();
     let row = |placement: &PlacementResult| {
         let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
-        shown.iter().map(|column| or_dash((column.figure)(placement))).collect()
+        shown.iter().map(|column| or_dash((column.figure)(placement))).collect::<Vec<_>>()
     };
-    let head = shown.iter().map(|column| column.head.to_string()).collect();
-    let mut text = rows_below(head, placements.iter().map(row));
+    let head: Vec<String> = shown.iter().map(|column| column.head.to_string()).collect();
+    let mut text = wide_grid(&head, placements.iter().map(row));
     let Comparison { workload, machine, kernel, runs, seed, dilation, .. } = comparison;
     // Simulated time has none.
     let pace = match *dilation {

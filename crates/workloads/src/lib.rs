@@ -10,6 +10,9 @@
 //! | `team` | threads that start together |
 //! | [`tally`] | what a thread did and when; all of it together |
 //! | [`latency`] | how long operations took |
+//! | [`measure`] | a machine's latencies and bandwidths, node by node |
+//! | `chase` | latency: dependent loads |
+//! | `flow` | bandwidth: a team that reads or writes |
 //! | [`layout`] | what the workloads need to know of the machine |
 //! | [`marker`] | instructions that mean nothing but to the emulated machine |
 //! | `span` | memory, written and read a cache line at a time |
@@ -21,6 +24,8 @@
 //! Andrea Arcangeli's autonuma-benchmark (numa01, numa02 and their variants), with size, threads
 //! and loops as parameters; our `inverse` is a true mirror of `bind` in all of them.
 
+mod chase;
+mod flow;
 mod forks;
 mod hugetlb;
 mod jbb;
@@ -29,6 +34,7 @@ pub mod kind;
 pub mod latency;
 pub mod layout;
 pub mod marker;
+pub mod measure;
 mod numa01;
 mod numa02;
 mod overcommit;

@@ -66,7 +66,8 @@ impl Span {
         let lines = part.start / LINE_BYTES..part.end / LINE_BYTES;
         let first = (self.start + lines.start * LINE_BYTES) as *const AtomicU64;
         // SAFETY: the lines lie within the mapping, as asserted above, which is aligned, zeroed
-        // by the kernel, lives as long as we do, and is only ever reached through such words.
+        // by the kernel, lives as long as we do, and whoever shares it reaches it through such
+        // words only.
         unsafe { std::slice::from_raw_parts(first, lines.len() * LINE_WORDS) }
     }
 
@@ -82,6 +83,20 @@ impl Span {
             line[6].store(value, Relaxed);
             line[7].store(value, Relaxed);
         }
+    }
+
+    /// Loads the first word of each line of a part and stores it again.
+    pub fn update(&self, part: Range<usize>) {
+        for line in self.line_words(part).chunks_exact(LINE_WORDS) {
+            line[0].store(line[0].load(Relaxed), Relaxed);
+        }
+    }
+
+    /// All of it, as words.
+    pub fn words(&mut self) -> &mut [u64] {
+        // SAFETY: the mapping is ours, aligned, at least this long and initialised (to zero, by
+        // the kernel); we hold it exclusively as long as the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.start as *mut u64, self.len / 8) }
     }
 
     /// Reads one word of each line of a part and adds them up.
@@ -141,6 +156,14 @@ mod tests {
         assert_eq!(span.extremes(0..4096), (0, 0));
         // 64 lines of 64 bytes are 4096 bytes; one word of each is 7.
         assert_eq!(span.read(0..1 << 20), 64 * 7);
+    }
+
+    #[test]
+    fn an_update_changes_nothing() {
+        let span = Span::map(8192, None).unwrap();
+        span.write(0..4096, 9);
+        span.update(0..8192);
+        assert_eq!((span.extremes(0..4096), span.extremes(4096..8192)), ((9, 9), (0, 0)));
     }
 
     #[test]

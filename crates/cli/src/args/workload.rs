@@ -69,7 +69,7 @@ pub enum TieArg {
     Interleave,
 }
 
-pub fn parse_count(text: &str) -> Result<usize, String> {
+pub(super) fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if (1..=1_000_000_000).contains(&n) => Ok(n),
         _ => Err("a whole number from 1".into()),
@@ -83,7 +83,7 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-pub fn parse_size(text: &str) -> Result<usize, String> {
+pub(super) fn parse_size(text: &str) -> Result<usize, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 1usize << 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
@@ -160,15 +160,15 @@ mod tests {
     fn arguments_survive_being_words() {
         let given: &[&[&str]] = &[
             &["numa02"],
-            &["numa01_THREAD_ALLOC", "--quick", "--thp", "off"],
-            &["jbb-like", "--processes", "4", "--threads", "8", "--seconds", "2.5"],
+            &["numa01_THREAD_ALLOC", "--thp", "off", "--quick"],
+            &["jbb-like", "--threads", "8", "--processes", "4", "--seconds", "2.5"],
             &["stream", "--size", "6291456", "--loops", "3", "--start", "placed"],
         ];
         for words in given {
             let once = parse(words).words();
             let again: Vec<&str> = once.iter().map(String::as_str).collect();
             assert_eq!(parse(&again).words(), once);
-            assert_eq!(once[1..].iter().collect::<Vec<_>>(), words[1..].iter().collect::<Vec<_>>());
+            assert_eq!(once[1..], words[1..]);
         }
         assert_eq!(parse(given[1]).words()[0], "numa01_thread_alloc");
     }

@@ -168,7 +168,8 @@ fn warn_if_cached(kind: Kind, setting: &Setting) {
     }
 }
 
-fn last_level_cache_bytes() -> Result<u64> {
+/// The largest cache that CPU 0 has.
+pub fn last_level_cache_bytes() -> Result<u64> {
     let mut largest = 0;
     for entry in std::fs::read_dir("/sys/devices/system/cpu/cpu0/cache")?.flatten() {
         let text = std::fs::read_to_string(entry.path().join("size")).unwrap_or_default();

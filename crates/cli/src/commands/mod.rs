@@ -6,6 +6,7 @@ pub mod cell;
 pub mod compare;
 pub mod lab;
 pub mod machine;
+pub mod measure;
 pub mod restore;
 pub mod shell;
 pub mod simulate;

@@ -10,6 +10,9 @@ use crate::args::{Format, TopologyArgs};
 
 /// Prints the topology below a root, or of a machine that is described somewhere.
 pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
+    if args.measure {
+        return super::measure::run(args.machine.as_deref(), &args.measured, args.output);
+    }
     let topology = match &args.machine {
         Some(name) => super::machine::topology(name)?,
         None => numaherd_linux::topology::read(&args.root)?,

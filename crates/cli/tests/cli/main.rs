@@ -65,7 +65,7 @@ fn a_broken_machine_file_is_named() {
     let good = std::fs::read_to_string(repository("machines/2x4.toml")).unwrap();
     std::fs::write(&path, good.replace("ways = 4", "ways = 3")).unwrap();
     let path = path.to_str().unwrap();
-    let told = ["odd.toml", "powers of two"];
+    let told = ["odd.toml", "a power of two"];
     run(&mut numaherd(&["lab", "run", "--machine", path, "--", "true"])).refuses(1, &told);
     std::fs::write(path, good.replace("ways = 4", "ways = ")).unwrap();
     run(&mut numaherd(&["lab", "run", "--machine", path, "--", "true"]))
@@ -259,4 +259,24 @@ fn one_node_needs_no_balancing() {
     run(&mut numaherd(&["compare", "numa02", "--on", "host", "--results", "/dev/null"]))
         .ends_with(1)
         .tells(&["one node", "--on lab"]);
+}
+
+/// A measurement of this host has a cell for each pair of nodes, and its options ask for it.
+#[test]
+fn a_host_is_measured_without_root() {
+    let words = ["topology", "--measure", "--size", "1M", "--samples", "1", "-o", "json"];
+    let json = run(&mut transcript::numaherd(&words)).ends_with(0).json();
+    assert_eq!(json["machine"], "host", "{json}");
+    let (rows, columns) = (&json["cpu_nodes"], &json["memory_nodes"]);
+    for key in ["latency_ns", "read_mb_s", "write_mb_s"] {
+        let cells = json[key].as_array().unwrap();
+        assert_eq!(cells.len(), rows.as_array().unwrap().len(), "{key}: {json}");
+        assert_eq!(cells[0].as_array().unwrap().len(), columns.as_array().unwrap().len(), "{key}");
+        assert!(cells[0][0]["median"].as_f64().unwrap() >= 0.0, "{key}: {json}");
+    }
+    assert!(json["stated"].is_null(), "{json}");
+    let transcript = run(&mut transcript::numaherd(&["topology", "--size", "1M"]));
+    transcript.ends_with(2).tells(&["--measure"]);
+    let small = run(&mut transcript::numaherd(&["topology", "--measure", "--size", "4K"]));
+    small.ends_with(1).tells(&["4096 bytes fit into caches", "at least 1M"]);
 }

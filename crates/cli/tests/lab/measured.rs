@@ -103,3 +103,24 @@ fn a_full_disk_is_told_and_what_was_measured_is_printed() {
     assert_eq!(json["placements"].as_array().map(Vec::len), Some(1), "{transcript}");
     bench.left_nothing();
 }
+
+/// What is measured inside is what the machine's file states: latencies within 3 %, bandwidths
+/// within 7 %, doubled here, where the host may be busy with other things.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn the_machine_is_what_its_file_says() {
+    let bench = Bench::new();
+    let words = ["topology", "--measure", "--machine", "2x4-near", "--samples", "3", "-o", "json"];
+    let transcript = run(&mut bench.command(&words, &[])).ends_with(0);
+    let json = transcript.json();
+    assert_eq!(json["machine"], "lab:2x4-near", "{transcript}");
+    for (key, within) in [("latency_ns", 0.06), ("read_mb_s", 0.14), ("write_mb_s", 0.14)] {
+        for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let measured = json[key][row][column]["median"].as_f64().unwrap();
+            let stated = json["stated"][key][row][column].as_f64().unwrap();
+            let apart = (measured / stated - 1.0).abs();
+            assert!(apart < within, "{key} {row} {column}: {measured}, not {stated}: {transcript}");
+        }
+    }
+    bench.left_nothing();
+}

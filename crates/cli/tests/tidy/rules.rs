@@ -153,9 +153,9 @@ pub fn machine_paths(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (line, number) in text.lines().zip(1..) {
         for home in HOMES {
-            // "network/" or "$DIR/root/" is no absolute path.
+            // "network/", "$DIR/root/" or "*/root/" is no absolute path.
             let absolute = line.match_indices(home).any(|(at, _)| {
-                !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.}".contains(c))
+                !line[..at].ends_with(|c: char| c.is_alphanumeric() || "_-.}*".contains(c))
             });
             if absolute {
                 found.push(format!("{path}:{number}: {home} is a folder of one machine"));

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-/// Folders that hold nothing written here.
+/// Folders that hold nothing written here; `.git` of a second worktree is a file.
 const SKIPPED: &[&str] = &["target", ".git"];
 
 /// One text file.
@@ -35,7 +35,10 @@ fn collect(dir: &Path, below: &str, found: &mut Vec<File>, wanted: &impl Fn(&str
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = if below.is_empty() { name.clone() } else { format!("{below}/{name}") };
         let kind = entry.file_type().unwrap();
-        if kind.is_dir() && !SKIPPED.contains(&name.as_str()) {
+        if SKIPPED.contains(&name.as_str()) {
+            continue;
+        }
+        if kind.is_dir() {
             collect(&entry.path(), &path, found, wanted);
         } else if kind.is_file()
             && wanted(&path)

@@ -1,6 +1,7 @@
 //! What the markers do, read back from the stats file as the launcher would.
 
 use super::*;
+use crate::config::Overlap;
 use crate::layout;
 
 struct Bench {
@@ -23,6 +24,11 @@ impl Bench {
             node_bytes: vec![1 << 30; nodes],
             below_4g_bytes: 1 << 30,
             latency_ns: vec![vec![100; nodes]; nodes],
+            llc: None,
+            coherence: None,
+            overlap: Overlap::default(),
+            bandwidth: None,
+            smt: Smt::default(),
         });
         Bench { machine: machine.unwrap(), folder }
     }
@@ -41,7 +47,10 @@ impl Bench {
         for page in 0..100 {
             let key = key + (page << 12);
             // SAFETY: the tests have one thread.
-            unsafe { self.machine.vcpu(0).unwrap().access(key, || self.machine.target(key)) };
+            unsafe {
+                let vcpu = self.machine.vcpu(0).unwrap();
+                vcpu.access(&self.machine, key, || false, || self.machine.target(key));
+            }
         }
     }
 }

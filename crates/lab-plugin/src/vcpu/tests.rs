@@ -2,6 +2,7 @@
 //! that guest time practically stands still; quanta are long enough that nothing sleeps.
 
 use super::*;
+use crate::config::{Overlap, Smt};
 use crate::marker::Marker;
 
 const SECOND_PS: u64 = 1_000_000_000_000;
@@ -19,6 +20,11 @@ fn config(folder: &tempfile::TempDir) -> Config {
         node_bytes: vec![1 << 30, 1 << 30],
         below_4g_bytes: 1 << 30,
         latency_ns: vec![vec![100, 300], vec![310, 110]],
+        llc: None,
+        coherence: None,
+        overlap: Overlap::default(),
+        bandwidth: None,
+        smt: Smt::default(),
     }
 }
 
@@ -52,7 +58,9 @@ fn block(machine: &Machine, index: usize, instructions: u64) {
 /// An access whose page lies at `key`.
 fn access(machine: &Machine, index: usize, virtual_address: u64, key: u64) {
     // SAFETY: the tests have one thread.
-    unsafe { vcpu(machine, index).access(virtual_address, || machine.target(key)) };
+    unsafe {
+        vcpu(machine, index).access(machine, virtual_address, || false, || machine.target(key));
+    }
 }
 
 /// vCPU 0 touches memory of node 0 at key 0 and of node 1 from `node_1_key` on.
@@ -118,7 +126,9 @@ fn devices_are_charged_local_and_never_cached_and_strays_are_counted() {
     let machine = charging();
     for _ in 0..2 {
         // SAFETY: the tests have one thread.
-        let device = || unsafe { vcpu(&machine, 0).access(0xfee0_0000, || Target::Device) };
+        let device = || unsafe {
+            vcpu(&machine, 0).access(&machine, 0xfee0_0000, || false, || Target::Device);
+        };
         assert_eq!(cost_ps(&machine, 0, device), 100_000);
         access(&machine, 0, 0x1000, LOCAL);
     }

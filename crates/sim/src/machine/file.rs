@@ -15,6 +15,10 @@ use crate::SimError;
 /// Machines that come with numaherd.
 const BUILT_IN: &[(&str, &str)] = &[
     ("2x4", include_str!("../../../../machines/2x4.toml")),
+    ("2x4-near", include_str!("../../../../machines/2x4-near.toml")),
+    ("4x2", include_str!("../../../../machines/4x2.toml")),
+    ("8x1", include_str!("../../../../machines/8x1.toml")),
+    ("autonuma", include_str!("../../../../machines/autonuma.toml")),
     ("two-socket", include_str!("../../../../machines/two-socket.toml")),
     ("snc2", include_str!("../../../../machines/snc2.toml")),
     ("nps4", include_str!("../../../../machines/nps4.toml")),

@@ -1,0 +1,273 @@
+//! A measured machine: latency and bandwidth from each node's CPUs to each node's memory, beside
+//! what the machine's file states, if there is one. The data, its JSON, table and CSV; the
+//! picture is [`crate::heat`]'s.
+//!
+//! Rows are nodes with CPUs, columns nodes with memory. Latencies are ns, rates millions of bytes
+//! a second. What is stated for a cell is what the CPUs would get if they asked for more: for
+//! reading, the narrowest of the node's memory and the links on the way; for writing, where every
+//! line is fetched and sent back, half of that memory if it is narrower.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::text::wide_grid;
+
+/// One cell: samples condensed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// The middle one.
+    pub median: f64,
+    /// Least.
+    pub min: f64,
+    /// Greatest.
+    pub max: f64,
+}
+
+impl Figure {
+    /// Of samples; all zero of none.
+    #[must_use]
+    pub fn of(samples: &[f64]) -> Figure {
+        crate::Spread::of(samples).map_or_else(Figure::default, |spread| Figure {
+            median: spread.median,
+            min: spread.min,
+            max: spread.max,
+        })
+    }
+
+    /// Less a constant, but not less than zero.
+    #[must_use]
+    pub fn minus(self, ns: f64) -> Figure {
+        let less = |figure: f64| (figure - ns).max(0.0);
+        Figure { median: less(self.median), min: less(self.min), max: less(self.max) }
+    }
+
+    /// In another unit.
+    #[must_use]
+    pub fn times(self, factor: f64) -> Figure {
+        let Figure { median, min, max } = self;
+        Figure { median: median * factor, min: min * factor, max: max * factor }
+    }
+}
+
+/// What a machine's file states, cell by cell; absent where it states nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stated {
+    /// Latency of a miss.
+    pub latency_ns: Vec<Vec<f64>>,
+    /// Reading.
+    pub read_mb_s: Option<Vec<Vec<f64>>>,
+    /// Writing.
+    pub write_mb_s: Option<Vec<Vec<f64>>>,
+}
+
+/// The measured machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Matrices {
+    /// `lab:NAME` or `host`.
+    pub machine: String,
+    /// Its kernel.
+    pub kernel: String,
+    /// Ids of the rows.
+    pub cpu_nodes: Vec<u32>,
+    /// Ids of the columns.
+    pub memory_nodes: Vec<u32>,
+    /// Memory used on each node.
+    pub size_bytes: u64,
+    /// Samples of each cell.
+    pub samples: usize,
+    /// Whether memory was bound to its node.
+    pub bound: bool,
+    /// The chasing loop's own time, by row; taken off already.
+    pub loop_ns: Vec<f64>,
+    /// One dependent load.
+    pub latency_ns: Vec<Vec<Figure>>,
+    /// All CPUs of a node reading.
+    pub read_mb_s: Vec<Vec<Figure>>,
+    /// All CPUs of a node writing.
+    pub write_mb_s: Vec<Vec<Figure>>,
+    /// What the machine's file states.
+    pub stated: Option<Stated>,
+}
+
+/// One of the three matrices, with what it should be.
+pub struct Panel<'a> {
+    /// What it is of.
+    pub name: &'static str,
+    /// For CSV.
+    pub key: &'static str,
+    /// Unit.
+    pub unit: &'static str,
+    /// Measured.
+    pub cells: &'a [Vec<Figure>],
+    /// Stated.
+    pub stated: Option<&'a Vec<Vec<f64>>>,
+}
+
+impl Panel<'_> {
+    /// What the file states for a cell.
+    #[must_use]
+    pub fn stated_at(&self, row: usize, column: usize) -> Option<f64> {
+        self.stated?.get(row)?.get(column).copied()
+    }
+
+    /// The greatest deviation of a median from what is stated, as a share.
+    #[must_use]
+    pub fn greatest_deviation(&self) -> Option<f64> {
+        let cell = |(row, column): (usize, usize)| {
+            let stated = self.stated_at(row, column)?;
+            Some((self.cells[row][column].median / stated - 1.0).abs())
+        };
+        let places =
+            (0..self.cells.len()).flat_map(|r| (0..self.cells[r].len()).map(move |c| (r, c)));
+        places.filter_map(cell).reduce(f64::max)
+    }
+}
+
+impl Matrices {
+    /// Latency, reading, writing.
+    #[must_use]
+    pub fn panels(&self) -> [Panel<'_>; 3] {
+        let stated = self.stated.as_ref();
+        let (latency, read, write) = (&self.latency_ns, &self.read_mb_s, &self.write_mb_s);
+        [
+            Panel {
+                name: "latency",
+                key: "latency_ns",
+                unit: "ns",
+                cells: latency,
+                stated: stated.map(|s| &s.latency_ns),
+            },
+            Panel {
+                name: "read bandwidth",
+                key: "read_mb_s",
+                unit: "MB/s",
+                cells: read,
+                stated: stated.and_then(|s| s.read_mb_s.as_ref()),
+            },
+            Panel {
+                name: "write bandwidth",
+                key: "write_mb_s",
+                unit: "MB/s",
+                cells: write,
+                stated: stated.and_then(|s| s.write_mb_s.as_ref()),
+            },
+        ]
+    }
+
+    /// Three tables, and a line on how they came about.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut text = String::new();
+        for panel in self.panels() {
+            let digits = usize::from(panel.unit == "ns");
+            let _ = writeln!(text, "{}, {} (least-greatest)", panel.name, panel.unit);
+            let mut head = vec!["CPUs of".to_string()];
+            head.extend(self.memory_nodes.iter().map(|node| format!("memory {node}")));
+            let rows = panel.cells.iter().enumerate().map(|(row, cells)| {
+                let cell = |f: &Figure| {
+                    format!("{:.digits$} ({:.digits$}-{:.digits$})", f.median, f.min, f.max)
+                };
+                let name = format!("node {}", self.cpu_nodes[row]);
+                std::iter::once(name).chain(cells.iter().map(cell)).collect::<Vec<_>>()
+            });
+            text += &wide_grid(&head, rows);
+            if let Some(deviation) = panel.greatest_deviation() {
+                let percent = deviation * 100.0;
+                let _ = writeln!(text, "within {percent:.1} % of what the machine's file states");
+            }
+            text.push('\n');
+        }
+        let bound = if self.bound { "" } else { "; memory could not be bound to its node" };
+        let mib = self.size_bytes >> 20;
+        let _ = writeln!(
+            text,
+            "{}, kernel {}; medians of {} samples, {mib} MiB a node; the loop's own time is taken \
+             off; written lines count once, that they are fetched and sent back does not{bound}",
+            self.machine, self.kernel, self.samples
+        );
+        text
+    }
+
+    /// One line a cell.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = String::from("quantity,cpu_node,memory_node,median,min,max,stated\n");
+        for panel in self.panels() {
+            for (row, cells) in panel.cells.iter().enumerate() {
+                for (column, figure) in cells.iter().enumerate() {
+                    let stated =
+                        panel.stated_at(row, column).map_or_else(String::new, |s| s.to_string());
+                    let (from, to) = (self.cpu_nodes[row], self.memory_nodes[column]);
+                    let Figure { median, min, max } = figure;
+                    let _ =
+                        writeln!(text, "{},{from},{to},{median},{min},{max},{stated}", panel.key);
+                }
+            }
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn matrices() -> Matrices {
+        let figure = |median| Figure { median, min: median - 1.0, max: median + 2.0 };
+        let square =
+            |near, far| vec![vec![figure(near), figure(far)], vec![figure(far), figure(near)]];
+        Matrices {
+            machine: "lab:2x4".into(),
+            kernel: "6.12".into(),
+            cpu_nodes: vec![0, 2],
+            memory_nodes: vec![0, 2],
+            size_bytes: 8 << 20,
+            samples: 5,
+            bound: true,
+            loop_ns: vec![10.0; 2],
+            latency_ns: square(101.0, 306.0),
+            read_mb_s: square(4000.0, 750.0),
+            write_mb_s: square(1900.0, 750.0),
+            stated: Some(Stated {
+                latency_ns: vec![vec![100.0, 300.0], vec![300.0, 100.0]],
+                read_mb_s: None,
+                write_mb_s: Some(vec![vec![2000.0, 750.0], vec![750.0, 2000.0]]),
+            }),
+        }
+    }
+
+    #[test]
+    fn the_greatest_deviation_is_of_medians_from_what_is_stated() {
+        let matrices = matrices();
+        let [latency, read, write] = matrices.panels().map(|panel| panel.greatest_deviation());
+        assert!((latency.unwrap() - 0.02).abs() < 1e-9); // 306 for 300; 101 for 100 is less
+        assert_eq!(read, None);
+        assert!((write.unwrap() - 0.05).abs() < 1e-9); // 1900 for 2000
+    }
+
+    #[test]
+    fn the_table_has_a_row_a_node_and_says_how_near_it_is() {
+        let text = matrices().table();
+        assert!(text.contains("| node 2  | 306.0 (305.0-308.0) | 101.0 (100.0-103.0) |"), "{text}");
+        assert!(text.contains("within 2.0 % of what the machine's file states"), "{text}");
+        assert!(
+            text.contains("lab:2x4, kernel 6.12; medians of 5 samples, 8 MiB a node"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn csv_has_a_line_a_cell() {
+        let text = matrices().csv();
+        assert_eq!(text.lines().count(), 1 + 3 * 4);
+        assert!(text.contains("latency_ns,2,0,306,305,308,300\n"), "{text}");
+        assert!(text.contains("read_mb_s,0,0,4000,3999,4002,\n"), "{text}");
+    }
+
+    #[test]
+    fn what_was_taken_off_never_makes_a_latency_negative() {
+        let near = Figure { median: 10.4, min: 10.0, max: 12.0 }.minus(10.2);
+        assert!(near.min == 0.0 && (near.median - 0.2).abs() < 1e-9);
+    }
+}
