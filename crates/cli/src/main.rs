@@ -6,6 +6,7 @@
 mod args;
 mod commands;
 mod interrupt;
+mod reproduction;
 mod session;
 mod simulation;
 
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Topology(args) => commands::topology::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
+        Command::Reproduce(args) => commands::reproduce::run(&args),
         Command::Simulate(args) => commands::simulate::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),

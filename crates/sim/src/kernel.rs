@@ -144,11 +144,8 @@ impl Sim {
         Some(())
     }
 
-    /// A tick of a task: if it runs, pages are armed and the task may be sent elsewhere.
+    /// A tick of a running task: pages are armed, and the task may be sent elsewhere.
     pub(crate) fn tick(&mut self, t: usize) {
-        if self.tasks[t].state != State::Running {
-            return;
-        }
         let Some(mut balancing) = self.options.balancing.take() else { return };
         let id = self.tasks[t].id;
         if let Some(bytes) = balancing.scan(id, self) {

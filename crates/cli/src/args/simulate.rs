@@ -38,6 +38,22 @@ pub struct Simulate {
     pub trace: Option<PathBuf>,
 }
 
+#[derive(Args)]
+pub struct Reproduce {
+    /// The table; without one, the tables there are
+    #[arg(value_name = "TABLE", conflicts_with = "all")]
+    pub table: Option<String>,
+    /// All tables
+    #[arg(long)]
+    pub all: bool,
+    /// Seed of the simulated runs
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
 /// Other parameters than the workload's own.
 #[derive(Args, Clone, Copy, Default)]
 pub struct Resize {
@@ -71,6 +87,8 @@ pub enum SimPlacement {
     Autonuma,
     /// AutoNUMA v28 with the fix of numa/core's comparison: huge pages move whole
     AutonumaThp,
+    /// numa/core v18 (2012)
+    NumacoreV18,
     /// balancenuma (2012): pages only
     Balancenuma,
     /// Ours, as it runs live, beside mainline with the scan periods that it sets

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod lab;
 pub mod machine;
 pub mod measure;
+pub mod reproduce;
 pub mod restore;
 pub mod shell;
 pub mod simulate;

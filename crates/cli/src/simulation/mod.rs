@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use numaherd_model::{Balancing, Nanos};
 use numaherd_placement::Herd;
 use numaherd_placement::kernels::{
-    Autonuma, Balancenuma, Mainline, autonuma, balancenuma, mainline,
+    Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
 };
 use numaherd_report::Cell;
 use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
@@ -106,6 +106,7 @@ fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
             let switches = autonuma::Switches { moves_huge_whole: true, ..Default::default() };
             Some(Box::new(Autonuma::new(switches)))
         }
+        SimPlacement::NumacoreV18 => Some(Box::new(Numacore::new(numacore::Switches::default()))),
         SimPlacement::Balancenuma => {
             Some(Box::new(Balancenuma::new(balancenuma::Switches { limits_moves: true })))
         }

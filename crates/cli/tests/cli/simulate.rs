@@ -91,3 +91,52 @@ fn wrong_files_are_told_with_line_and_field() {
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
 }
+
+/// Mainline and herd bring memory to its users; what they move is told apart.
+#[test]
+fn balancing_brings_memory_home() {
+    let words = ["simulate", "numa02", "--machine", "numacore", "--placement", "off,mainline,herd"];
+    let words: Vec<String> = words.iter().chain(&["-o", "json"]).map(ToString::to_string).collect();
+    let json: serde_json::Value = serde_json::from_str(&output(&words)).unwrap();
+    let share = |i: usize| json["placements"][i]["local_share"].as_f64().unwrap();
+    assert!(share(0) < 0.5 && share(1) > 0.9 && share(2) > 0.9, "{json}");
+    let moved = |i: usize| json["placements"][i]["pages_migrated_by_kernel"].as_u64().unwrap();
+    assert!(moved(0) == 0 && moved(1) > 0);
+}
+
+/// A comparison can run on a simulated machine, with the parameters that it has in the lab.
+#[test]
+fn compare_runs_on_a_simulated_machine() {
+    let words = ["compare", "numa02", "--on", "sim:2x4", "--quick", "--runs", "2", "-o", "json"];
+    let told = output(&words.map(String::from));
+    let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&json["machine"], &json["runs"]), (&"sim:2x4".into(), &2.into()));
+    let names: Vec<&str> = json["placements"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|placement| placement["name"].as_str())
+        .collect();
+    assert_eq!(names, ["off", "kernel", "bind", "inverse", "herd"]);
+    let refuses = |words: &[&str], told: &[&str]| {
+        run(&mut numaherd(words)).refuses(1, told);
+    };
+    refuses(&["compare", "forks", "--on", "sim:2x4"], &["'forks'", "numa02"]);
+    refuses(&["compare", "numa02", "--on", "sim:2x4", "--start", "placed"], &["--start"]);
+    refuses(&["compare", "numa02", "--on", "sim:3x7"], &["'3x7'"]);
+}
+
+/// A published table stands beside ours, with the contract's names; calibrated cells are marked.
+#[test]
+fn a_published_table_stands_beside_ours() {
+    let words = ["reproduce", "numacore-autonuma-bench", "-o", "json"].map(String::from);
+    let json: serde_json::Value = serde_json::from_str(&output(&words)).unwrap();
+    let cells = json["tables"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 9);
+    let vanilla = cells.iter().find(|cell| cell["calibrated"] == true).unwrap();
+    assert_eq!((&vanilla["row"], &vanilla["published"]), (&"numa02".into(), &56.32.into()));
+    assert!(vanilla["error"].as_f64().unwrap().abs() < 0.01, "{vanilla}");
+    let list = output(&["reproduce".to_string()]);
+    assert!(list.contains("autonuma-slides") && list.contains("pft-"), "{list}");
+    run(&mut numaherd(&["reproduce", "nope"])).refuses(1, &["'nope'", "autonuma-slides"]);
+}

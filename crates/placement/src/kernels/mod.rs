@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`mainline`] | Linux 6.x |
 //! | [`autonuma`] | AutoNUMA v28, 2012 |
+//! | [`numacore`] | numa/core v18, 2012 |
 //! | [`balancenuma`] | balancenuma, 2012 |
 //! | [`limit`] | of the latter two: how many pages may come to a node |
 //! | [`scan`] | of all of them: when whose memory is armed for hinting faults |
@@ -15,11 +16,13 @@ pub mod autonuma;
 pub mod balancenuma;
 pub mod limit;
 pub mod mainline;
+pub mod numacore;
 pub mod scan;
 
 pub use autonuma::Autonuma;
 pub use balancenuma::Balancenuma;
 pub use mainline::Mainline;
+pub use numacore::Numacore;
 
 use numaherd_model::{CpuId, NodeId, View};
 
