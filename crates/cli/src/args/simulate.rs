@@ -46,7 +46,10 @@ pub struct Reproduce {
     /// All tables
     #[arg(long)]
     pub all: bool,
-    /// Seed of the simulated runs
+    /// Runs of each cell, of which the median is told; each has a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How to print the result

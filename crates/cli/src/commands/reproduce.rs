@@ -36,7 +36,7 @@ pub fn run(args: &Reproduce) -> Result<ExitCode> {
         if table.machine.is_some() {
             eprintln!("numaherd: simulating {}", table.name);
         }
-        tables.push(reproduce(table, args.seed)?);
+        tables.push(reproduce(table, args.seed, args.runs)?);
     }
     let reproduction = Reproduction { tables };
     match args.output {
@@ -56,6 +56,7 @@ fn told(table: &Table) -> String {
             cell.column.clone(),
             format!("{:.2}", cell.published),
             figure(cell.simulated.map(|simulated| format!("{simulated:.2}"))),
+            figure(cell.simulated_range.map(|[from, to]| format!("{from:.2}-{to:.2}"))),
             figure(cell.error.map(percent)),
             match (cell.simulated, cell.calibrated) {
                 (None, _) => "not simulated",
@@ -65,7 +66,7 @@ fn told(table: &Table) -> String {
             .into(),
         ]
     });
-    let head = ["row", "column", "published", "simulated", "error", ""];
+    let head = ["row", "column", "published", "simulated", "min-max", "error", ""];
     let mut text = format!("{}: {}\n{}", table.name, table.title, text::grid(head, rows));
     text += &format!("published by {}\n", table.source);
     if let Some(why) = &table.not_simulated {

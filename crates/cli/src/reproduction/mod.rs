@@ -7,6 +7,7 @@
 mod reference;
 
 use anyhow::{Context, Result, bail};
+use numaherd_report::Spread;
 use numaherd_sim::Machine;
 use serde::Serialize;
 
@@ -42,7 +43,10 @@ pub struct Cell {
     pub column: String,
     pub unit: String,
     pub published: f64,
+    /// Median of the seeds.
     pub simulated: Option<f64>,
+    /// Least and greatest of the seeds.
+    pub simulated_range: Option<[f64; 2]>,
     /// Simulated ÷ published − 1.
     pub error: Option<f64>,
     pub calibrated: bool,
@@ -63,8 +67,8 @@ pub struct Summary {
 /// Published figures closer than this have no order. From the definition of the comparison.
 const ORDER: f64 = 1.05;
 
-/// Simulates a table's cells.
-pub fn reproduce(table: &Reference, seed: u64) -> Result<Table> {
+/// Simulates a table's cells, each with so many seeds in a row.
+pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
     let mut cells = Vec::new();
     let machine = table.machine.as_deref().map(find::machine).transpose()?;
     let fixed = calibrated()?;
@@ -77,16 +81,19 @@ pub fn reproduce(table: &Reference, seed: u64) -> Result<Table> {
             let placement = column.placement.as_deref();
             let simulated = match (&machine, &row.workload, placement) {
                 (Some(machine), Some(workload), Some(placement)) => {
-                    simulate(machine, workload, placement, seed).with_context(what)?
+                    simulate(machine, workload, placement, seed, runs).with_context(what)?
                 }
                 _ => None,
             };
+            let range = simulated.as_ref().map(|spread| [spread.min, spread.max]);
+            let simulated = simulated.map(|spread| spread.median);
             cells.push(Cell {
                 row: row.name.clone(),
                 column: column.name.clone(),
                 unit: table.unit.clone(),
                 published,
                 simulated,
+                simulated_range: range,
                 error: simulated.map(|simulated| simulated / published - 1.0),
                 calibrated: fixed.iter().any(|cell| {
                     cell.table == table.name && cell.row == row.name && cell.column == column.name
@@ -106,11 +113,22 @@ pub fn reproduce(table: &Reference, seed: u64) -> Result<Table> {
 }
 
 /// Seconds; nothing where the placement is not known here.
-fn simulate(machine: &Machine, workload: &str, placement: &str, seed: u64) -> Result<Option<f64>> {
+fn simulate(
+    machine: &Machine,
+    workload: &str,
+    placement: &str,
+    seed: u64,
+    runs: u32,
+) -> Result<Option<Spread>> {
     let Ok(placement) = clap::ValueEnum::from_str(placement, false) else { return Ok(None) };
     let workload = find::workload(workload, Resize::default())?;
-    let job = Job { machine, workload: &workload, placement, huge_pages: true, seed };
-    Ok(Some(job.run(false)?.run.seconds))
+    let seconds = |run: u32| {
+        let seed = seed + u64::from(run);
+        let job = Job { machine, workload: &workload, placement, huge_pages: true, seed };
+        Ok(job.run(false)?.run.seconds)
+    };
+    let all: Vec<f64> = (0..runs).map(seconds).collect::<Result<_>>()?;
+    Ok(Spread::of(&all))
 }
 
 fn sum_up(cells: &[Cell], columns: usize) -> Option<Summary> {

@@ -62,6 +62,7 @@ fn errors_and_orders_are_of_predicted_cells() {
         unit: "s".into(),
         published,
         simulated,
+        simulated_range: None,
         error: simulated.map(|simulated| simulated / published - 1.0),
         calibrated,
     };
