@@ -4,7 +4,8 @@
 CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit lint lab-test compare undo-test kernel-test topology-test tools-test clean
+.PHONY: demo test deps build unit lint lab-test compare undo-test kernel-test topology-test \
+    fidelity-test speed tools-test conformance fuzz lookups manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -32,6 +33,7 @@ unit: build
 lab-test: build
 	mkdir -p target/test-log
 	$(CARGO) build --release --locked --package numaherd-bpf --example watch_faults
+	$(CARGO) build --release --locked --package numaherd-linux --example conform
 	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1
 
 # The comparisons behind the README's figures; about an hour.
@@ -53,6 +55,14 @@ kernel-test: build
 topology-test: build
 	TOPOLOGIES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 odd_machines
 
+# Measures emulated machines from inside against their files; some ten minutes.
+fidelity-test: build
+	MACHINES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 the_machine_is
+
+# What the emulation carries with every access observed, in instructions a second on two cores.
+speed: build
+	scripts/measure-speed
+
 # Other people's tools in the lab, unmodified.
 tools-test: build
 	scripts/install-deps linux-perf numad stress-ng
@@ -61,6 +71,24 @@ tools-test: build
 # Kills the balancer at random moments, fifty times.
 undo-test: build
 	ROUNDS=50 $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1 killed
+
+# numactl's own tests with the original and with ours, generated command lines, and the policy
+# model against the kernel, in two emulated machines; about an hour. docs/conformance.md.
+conformance: build
+	$(CARGO) build --release --locked --package numaherd-linux --example conform
+	scripts/conformance $(BIN) $(dir $(BIN))examples/conform target/conformance
+
+# The parsers of memory policies, for ten minutes; needs nightly Rust and cargo-fuzz.
+fuzz:
+	cd fuzz && $(CARGO) +nightly fuzz run policies -- -max_total_time=600 -max_len=300
+
+# Policy look-ups per second, with and without locks and references.
+lookups:
+	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
+
+# Man pages and shell completions.
+manual: build
+	$(BIN) manual target/manual
 
 clean:
 	$(CARGO) clean

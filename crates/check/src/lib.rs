@@ -59,6 +59,8 @@ pub enum Problem {
     Tiering,
     /// A second action on the same thing.
     Twice,
+    /// A task that is not ours to place.
+    Fixed,
 }
 
 impl fmt::Display for Problem {
@@ -75,6 +77,7 @@ impl fmt::Display for Problem {
             }
             Problem::PingPong => write!(f, "it was moved too often of late"),
             Problem::Tiering => write!(f, "the kernel tiers memory"),
+            Problem::Fixed => write!(f, "it is not ours to place"),
             Problem::Twice => write!(f, "it is in the plan twice"),
         }
     }
@@ -146,6 +149,14 @@ impl Checker {
         };
         if cpus.is_empty() || !cpus.is_subset(&place.cpus) || !cpus.is_subset(&task.cpus_owner) {
             return Some(Problem::WrongCpus(cpus.clone()));
+        }
+        // CPUs set apart are for tasks that may use no others.
+        let shared = task.cpus_owner.difference(&snapshot.isolated);
+        if !cpus.is_subset(&shared) && !shared.is_empty() {
+            return Some(Problem::WrongCpus(cpus.clone()));
+        }
+        if task.fixed {
+            return Some(Problem::Fixed);
         }
         if planned.tasks.contains(&id) {
             return Some(Problem::Twice);
@@ -267,11 +278,23 @@ impl Planned {
         self.load.get(&node).copied().unwrap_or(0)
     }
 
-    /// Its CPUs; with more busy tasks than CPUs in the machine, its fair part, rounded up.
+    /// Its CPUs that are neither set apart nor taken by others; with more busy tasks than those in
+    /// the machine, its fair part, rounded up.
     fn capacity(&self, node: NodeId, snapshot: &Snapshot) -> usize {
-        let all = snapshot.topology.cpus().len().max(1);
-        let cpus = snapshot.topology.node(node).map_or(0, |node| node.cpus.len());
-        if self.claims <= all { cpus } else { (self.claims * cpus).div_ceil(all) }
+        let free_of = |id: NodeId| {
+            let cpus = snapshot.topology.node(id).map_or(0, |node| {
+                node.cpus.iter().filter(|cpu| !snapshot.isolated.contains(*cpu)).count()
+            });
+            let others = snapshot.node(id).map_or(0, |state| state.others_permille as usize);
+            cpus.saturating_sub((others + 250) / 1000)
+        };
+        let all: usize = snapshot.topology.nodes.iter().map(|node| free_of(node.id)).sum();
+        if all == 0 {
+            let all = snapshot.topology.cpus().len().max(1);
+            let cpus = snapshot.topology.node(node).map_or(0, |node| node.cpus.len());
+            return (self.claims * cpus).div_ceil(all);
+        }
+        if self.claims <= all { free_of(node) } else { (self.claims * free_of(node)).div_ceil(all) }
     }
 }
 

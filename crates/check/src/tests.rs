@@ -57,6 +57,25 @@ fn cpus_of_another_node_or_of_nobody_or_forbidden_are_caught() {
 }
 
 #[test]
+fn a_fixed_task_and_cpus_set_apart_are_caught() {
+    let mut snapshot = snapshot(2);
+    snapshot.tasks[0].fixed = true;
+    snapshot.isolated = "3".parse().unwrap();
+    let found = review(&mut Checker::new(), &snapshot, &[place(1, 0, "0-1"), place(2, 1, "2-3")]);
+    assert_eq!(found[0], Some(Problem::Fixed));
+    assert!(matches!(found[1], Some(Problem::WrongCpus(_))), "{found:?}");
+    assert_eq!(review(&mut Checker::new(), &snapshot, &[place(2, 1, "2")]), [None]);
+}
+
+#[test]
+fn a_node_that_others_keep_busy_has_room_for_fewer() {
+    let mut snapshot = snapshot(2);
+    snapshot.nodes[0].others_permille = 1000;
+    let found = review(&mut Checker::new(), &snapshot, &[place(1, 0, "0-1")]);
+    assert_eq!(found, [Some(Problem::Overloaded { node: NodeId(0), tasks: 2, capacity: 1 })]);
+}
+
+#[test]
 fn an_overloaded_node_is_caught_and_a_swap_is_not() {
     let found = review(&mut Checker::new(), &snapshot(3), &[place(1, 0, "0-1")]);
     assert_eq!(found, [Some(Problem::Overloaded { node: NodeId(0), tasks: 3, capacity: 2 })]);

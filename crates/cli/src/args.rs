@@ -1,13 +1,18 @@
 //! The command line, as users and scripts see it.
 
+mod look;
 mod measure;
+mod memory;
 mod simulate;
 mod workload;
+
+pub use memory::{Manual, Memtoy, PftArgs, PolicyArgs, Run};
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use simulate::{Reproduce, Resize, SimPlacement, Simulate};
 pub use workload::{TieArg, WorkloadArgs};
@@ -24,7 +29,20 @@ pub struct Cli {
 pub enum Command {
     /// Nodes, CPUs, memory and distances
     Topology(TopologyArgs),
+    /// Start CMD under a memory policy and on CPUs, as numactl does
+    Run(Box<Run>),
+    /// Explain a memory policy: what the kernel makes of it, and where pages go
+    Policy(PolicyArgs),
+    /// Try policies on memory of its own, by commands
+    Memtoy(Memtoy),
+    /// What this kernel and this user may do, what is missing and how to get it
+    Doctor(DoctorArgs),
+    /// Who runs where, where its memory is, what that costs, what to do
+    Status(StatusArgs),
     /// Run one workload here, once
+    #[command(
+        after_help = "Also: numaherd bench pft, the page fault test, with options of its own (--help)."
+    )]
     Bench(Bench),
     /// A workload side by side under several placements
     Compare(Compare),
@@ -37,6 +55,10 @@ pub enum Command {
     Cell(CellArgs),
     /// Keep tasks and their memory together until CMD or the processes end, or Ctrl-C
     Balance(Balance),
+    /// What a move would bring, cost and need, before doing it
+    Advise(AdviseArgs),
+    /// Why balance moved something, or not
+    Explain(ExplainArgs),
     /// Put back whatever an ended or killed balance left
     Restore(Restore),
     /// Watches over a session
@@ -45,6 +67,9 @@ pub enum Command {
     /// An emulated NUMA machine with a real kernel
     #[command(subcommand)]
     Lab(LabCommand),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Manual(Manual),
     /// The lab's other end, inside the guest
     #[command(hide = true)]
     LabAgent,
@@ -186,6 +211,9 @@ pub enum OnOff {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "And `bench pft`, the page fault test, with options of its own: bench pft --help."
+)]
 pub struct Bench {
     #[command(flatten)]
     pub workload: WorkloadArgs,
@@ -201,11 +229,21 @@ pub struct Bench {
 }
 
 #[derive(Args)]
-#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command"]))]
+#[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command", "cgroup", "all"]))]
 pub struct Balance {
     /// Look after this process and its descendants (repeatable)
     #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     pub pid: Vec<u32>,
+    /// Look after the processes of this control group (version 2) and of those below it: a folder,
+    /// or a name such as system.slice/db.service (repeatable)
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<PathBuf>,
+    /// Look after every busy process; only says what it would do, unless --apply is given
+    #[arg(long)]
+    pub all: bool,
+    /// With --all: do it
+    #[arg(long, requires = "all")]
+    pub apply: bool,
     /// End when everything has converged
     #[arg(long)]
     pub once: bool,
@@ -225,7 +263,8 @@ pub struct Balance {
     /// Do without BPF: evidence is where each process's pages lie
     #[arg(long)]
     pub no_bpf: bool,
-    /// Write every action with its reason to FILE, one JSON object a line
+    /// Write every action with its reason to FILE, one JSON object a line [default: a file that
+    /// explain finds by the run's id]
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Write what the run came to to FILE, as JSON

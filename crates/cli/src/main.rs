@@ -5,37 +5,31 @@
 
 mod args;
 mod commands;
+mod drop_in;
+mod estimate;
 mod interrupt;
+mod output;
 mod reproduction;
+mod runs;
 mod session;
 mod simulation;
+mod targets;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
 
-use args::{Cli, Command, LabCommand};
+use args::{Cli, Command, LabCommand, PftArgs};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    if let Some(code) = drop_in::called_as().or_else(run_as_numactl_reads) {
+        return code;
+    }
+    let result = match parse() {
+        Ok(Parsed::Pft(args)) => commands::pft::run(&args),
+        Ok(Parsed::Command(command)) => dispatch(*command),
         Err(error) => return told_by_clap(&error),
-    };
-    let result = match cli.command {
-        Command::Topology(args) => commands::topology::run(&args),
-        Command::Bench(args) => commands::bench::run(&args),
-        Command::Compare(args) => commands::compare::run(&args),
-        Command::Reproduce(args) => commands::reproduce::run(&args),
-        Command::Simulate(args) => commands::simulate::run(&args),
-        Command::Cell(args) => commands::cell::run(&args),
-        Command::Balance(args) => commands::balance::run(&args),
-        Command::Restore(args) => commands::restore::run(&args),
-        Command::Supervise(args) => commands::restore::supervise(&args),
-        Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
-        Command::Lab(LabCommand::Shell(args)) => commands::shell::run(&args),
-        Command::LabTrace(args) => commands::tracing::in_guest(&args),
-        Command::LabAgent => commands::lab::agent(),
     };
     match result {
         Ok(code) => code,
@@ -44,6 +38,59 @@ fn main() -> ExitCode {
             ExitCode::from(1)
         }
     }
+}
+
+/// What the command line asks for.
+enum Parsed {
+    Command(Box<Command>),
+    /// `bench pft`: its options are those of a test with a history, and of no other workload.
+    Pft(PftArgs),
+}
+
+fn parse() -> Result<Parsed, clap::Error> {
+    let words: Vec<_> = std::env::args_os().collect();
+    if let [_, bench, pft, ..] = words.as_slice()
+        && bench == "bench"
+        && pft == "pft"
+    {
+        return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
+    }
+    Cli::try_parse_from(words).map(|cli| Parsed::Command(Box::new(cli.command)))
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Topology(args) => commands::topology::run(&args),
+        // only clap's own words come here: `run` was read before
+        Command::Run(_) => Ok(ExitCode::from(2)),
+        Command::Memtoy(args) => commands::memtoy::run(&args),
+        Command::Manual(args) => commands::manual::run(&args),
+        Command::Policy(args) => commands::policy::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Status(args) => commands::status::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
+        Command::Compare(args) => commands::compare::run(&args),
+        Command::Reproduce(args) => commands::reproduce::run(&args),
+        Command::Simulate(args) => commands::simulate::run(&args),
+        Command::Cell(args) => commands::cell::run(&args),
+        Command::Balance(args) => commands::balance::run(&args),
+        Command::Advise(args) => commands::advise::run(&args),
+        Command::Explain(args) => commands::explain::run(&args),
+        Command::Restore(args) => commands::restore::run(&args),
+        Command::Supervise(args) => commands::restore::supervise(&args),
+        Command::Lab(LabCommand::Run(args)) => commands::lab::run(&args),
+        Command::Lab(LabCommand::Shell(args)) => commands::shell::run(&args),
+        Command::LabTrace(args) => commands::tracing::in_guest(&args),
+        Command::LabAgent => commands::lab::agent(),
+    }
+}
+
+/// `run`'s words are numactl's, which clap does not read: options in order, the first other word
+/// begins the command.
+fn run_as_numactl_reads() -> Option<ExitCode> {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let (command, words) = words.split_first()?;
+    (command == "run").then(|| commands::run::ours(words))
 }
 
 /// Help and version as they are; an error of the command line on one line.

@@ -43,6 +43,7 @@ pub fn journals() -> PathBuf {
 /// A session; changes are put back when it is finished.
 pub struct Session {
     run: String,
+    opening: Event,
     journal: Shared,
     path: PathBuf,
     pulse: Pulse,
@@ -71,17 +72,23 @@ impl Session {
         let run = format!("{pid}-{start}");
         let boot = reader.boot_id()?;
         let begin = Event::Begin { run: run.clone(), boot, pid, start, about: about.into() };
+        let opening = begin.clone();
         let journal = FileJournal::create(&dir, &run, begin).with_context(|| {
             format!("cannot write the undo journal in {}, so nothing is changed", dir.display())
         })?;
         let path = journal.path().to_path_buf();
         let pulse = Pulse::start(&path)?;
-        Ok(Session { run, journal: Shared(Rc::new(RefCell::new(journal))), path, pulse })
+        Ok(Session { run, opening, journal: Shared(Rc::new(RefCell::new(journal))), path, pulse })
     }
 
     /// The run's id.
     pub fn run(&self) -> &str {
         &self.run
+    }
+
+    /// What the journal, and every log of the run, begins with.
+    pub fn opening(&self) -> Event {
+        self.opening.clone()
     }
 
     /// The journal, for whoever makes changes.

@@ -10,7 +10,11 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod cgroup;
+pub mod cpu_time;
+pub mod devices;
 mod file;
+pub mod host;
 pub mod knobs;
 pub mod live;
 pub mod memory;
@@ -18,7 +22,10 @@ pub mod numactl;
 pub mod process;
 pub mod reserve;
 pub mod sys;
+pub mod task_counts;
 pub mod topology;
 pub mod undo;
+pub mod universe;
+pub mod weights;
 
 pub use file::ReadError;

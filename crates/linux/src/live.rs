@@ -21,6 +21,7 @@ use crate::sys::{SysError, affinity, clock};
 use crate::{ReadError, knobs, memory};
 
 mod migrate;
+mod others;
 mod resident;
 
 /// How old figures on nodes may be: `/proc/zoneinfo` is long, and reading it takes its time.
@@ -40,6 +41,9 @@ pub struct LiveMachine {
     processes: BTreeMap<TaskId, ProcessId>,
     last_run: BTreeMap<TaskId, (Nanos, Nanos)>,
     nodes: Option<(Nanos, Vec<NodeState>, bool)>,
+    isolated: CpuSet,
+    others: others::Others,
+    policies: resident::Policies,
     mover: migrate::Mover,
     beat: Box<dyn FnMut()>,
 }
@@ -86,10 +90,19 @@ impl LiveMachine {
             processes: BTreeMap::new(),
             last_run: BTreeMap::new(),
             nodes: None,
+            isolated: crate::topology::isolated(&options.root)?,
+            others: others::Others::default(),
+            policies: resident::Policies::default(),
             mover: migrate::Mover::new(),
             beat: options.beat,
             root: options.root,
         })
+    }
+
+    /// Looks after these processes and their descendants too. Whoever is looked after stays so
+    /// until it ends: what its owner allowed is known only here.
+    pub fn retarget(&mut self, targets: impl IntoIterator<Item = u32>) {
+        self.targets = targets.into_iter().collect();
     }
 
     /// Faults that were lost because we were too slow.
@@ -164,6 +177,7 @@ impl LiveMachine {
             id: stat.id,
             process,
             cpus_owner: ours.map_or_else(|| allowed.clone(), |ours| ours.owner.clone()),
+            fixed: stat.is_kernels || stat.is_real_time,
             home: ours.map(|ours| ours.home),
             cpus_allowed: allowed,
             last_cpu: stat.last_cpu,
@@ -271,11 +285,17 @@ impl Observe for LiveMachine {
         self.ours.retain(|id, _| alive(id));
         self.processes.retain(|id, _| alive(id));
         self.last_run.retain(|id, _| alive(id));
-        let (nodes, kernel_tiering) = self.read_nodes(now)?;
+        let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
+        if self.others.is_due(now, NODES_AGE) {
+            let busy = crate::cpu_time::read(&self.root).map_err(read_error)?;
+            self.others.sample(now, busy, &tasks, &self.topology);
+        }
+        self.others.fill(&mut nodes, &self.topology);
         let mut snapshot = Snapshot {
             time: now,
             page_size: pages::size(),
             topology: self.topology.clone(),
+            isolated: self.isolated.clone(),
             nodes,
             tasks,
             regions: Vec::new(),
@@ -291,7 +311,8 @@ impl Observe for LiveMachine {
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {
-                resident::fill(&self.root, &mut snapshot, &mut locate).map_err(read_error)?;
+                resident::fill(&self.root, &mut snapshot, &mut self.policies, &mut locate)
+                    .map_err(read_error)?;
             }
         }
         Ok(snapshot)

@@ -29,13 +29,30 @@ pub struct TaskStat {
     pub cpu_ticks: u64,
     /// CPU it last ran on.
     pub last_cpu: CpuId,
+    /// Whether the kernel lets nobody change its affinity, or it is the kernel's own.
+    pub is_kernels: bool,
+    /// Whether it is scheduled in real time or by deadline.
+    pub is_real_time: bool,
 }
+
+/// Flags of a task (field 9): a kernel thread, and one whose affinity is nobody's to change.
+/// Source: PF_KTHREAD and PF_NO_SETAFFINITY of the kernel's include/linux/sched.h (v6.12).
+const KERNELS: u64 = 0x0020_0000 | 0x0400_0000;
+
+/// Scheduling policies (field 41) FIFO, RR and DEADLINE; sched(7).
+const REAL_TIME: [u32; 3] = [1, 2, 6];
 
 impl TaskStat {
     /// Whether it runs or wants to.
     #[must_use]
     pub fn task_state(&self) -> TaskState {
         if self.state == 'R' { TaskState::Runnable } else { TaskState::Sleeping }
+    }
+
+    /// Stopped by a signal or a debugger.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        matches!(self.state, 'T' | 't')
     }
 
     /// Whether it has ended and only waits to be reaped.
@@ -275,11 +292,13 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     let ppid = fields.next()?.parse().ok()?;
-    // 14 utime, 15 stime, 22 starttime, 39 processor
-    let user_ticks: u64 = fields.nth(14 - 5)?.parse().ok()?;
+    // 9 flags, 14 utime, 15 stime, 22 starttime, 39 processor, 41 policy
+    let flags: u64 = fields.nth(9 - 5)?.parse().ok()?;
+    let user_ticks: u64 = fields.nth(14 - 10)?.parse().ok()?;
     let kernel_ticks: u64 = fields.next()?.parse().ok()?;
     let start = fields.nth(22 - 16)?.parse().ok()?;
     let last_cpu = fields.nth(39 - 23)?.parse().ok()?;
+    let policy: u32 = fields.nth(41 - 40)?.parse().ok()?;
     Some(TaskStat {
         id: TaskId { tid: tid.parse().ok()?, start },
         comm: comm.to_string(),
@@ -287,6 +306,8 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
         ppid,
         cpu_ticks: user_ticks.saturating_add(kernel_ticks),
         last_cpu: CpuId(last_cpu),
+        is_kernels: flags & KERNELS != 0,
+        is_real_time: REAL_TIME.contains(&policy),
     })
 }
 

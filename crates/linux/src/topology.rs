@@ -7,6 +7,7 @@
 //! | `node/nodeN/meminfo` | total and free memory; 0 for a CPU-only node |
 //! | `node/nodeN/distance` | one number per online node, in ascending order of nodes |
 //! | `cpu/online` | CPUs that are offline count nowhere |
+//! | `cpu/isolated`, `cpu/nohz_full` | CPUs set apart from what the scheduler does by itself |
 //!
 //! A kernel built without NUMA has no `node` folder: then there is one node 0 with every CPU and
 //! the memory of `/proc/meminfo`, and no distances.
@@ -44,6 +45,24 @@ pub fn read(root: &Path) -> Result<Topology, ReadError> {
         topology.distances.clear();
     }
     Ok(topology)
+}
+
+/// CPUs set apart by `isolcpus` or `nohz_full`.
+///
+/// # Errors
+/// A file that is not what the kernel prints there.
+pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
+    let mut apart = CpuSet::new();
+    for name in ["isolated", "nohz_full"] {
+        let path = root.join("sys/devices/system/cpu").join(name);
+        let Ok(text) = file::text(&path) else { continue };
+        // Some kernels print a null pointer for none.
+        if text.trim() != "(null)" {
+            let cpus = parse_list::<CpuSet>(&path, &text, "a list of CPUs such as 0-3")?;
+            apart = apart.union(&cpus);
+        }
+    }
+    Ok(apart)
 }
 
 fn without_numa(root: &Path, online_cpus: Option<CpuSet>) -> Result<Topology, ReadError> {

@@ -25,7 +25,7 @@ pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, Region
 pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
 pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason, Waiting};
-pub use set::{CpuSet, IdSet, NodeSet, SetError};
+pub use set::{CpuSet, IdSet, Member, NodeSet, SetError};
 pub use snapshot::{
     Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Sharing, Snapshot, Task,
     TaskState,

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::{
-    Bytes, Costs, CpuId, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages,
+    Bytes, Costs, CpuId, CpuSet, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages,
     ProcessId, Region, RegionId, RegionUse, Sharing, Snapshot, Task, TaskId, TaskState, Topology,
 };
 
@@ -50,6 +50,7 @@ impl Scene {
             id: NodeId(id),
             free: Pages(1 << 18),
             high_watermark: Pages(4096),
+            others_permille: 0,
         };
         let distance = |from: u32, to: u32| if from == to { 10 } else { 21 };
         Scene {
@@ -62,6 +63,7 @@ impl Scene {
                         .map(|from| (0..nodes).map(|to| distance(from, to)).collect())
                         .collect(),
                 },
+                isolated: CpuSet::new(),
                 nodes: (0..nodes).map(state).collect(),
                 tasks: Vec::new(),
                 regions: Vec::new(),
@@ -81,6 +83,7 @@ impl Scene {
             process: PROCESS,
             cpus_allowed: cpus.clone(),
             cpus_owner: cpus,
+            fixed: false,
             home: None,
             last_cpu: CpuId(cpu),
             cpu_time: Nanos(10_000_000_000),

@@ -156,6 +156,14 @@ impl<T: Member> IdSet<T> {
         Self::from_words(&words)
     }
 
+    /// Members of this one that are none of `other`'s.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        let masks = other.words.iter().copied().chain(std::iter::repeat(0));
+        let words: Vec<u64> = self.words.iter().zip(masks).map(|(a, b)| a & !b).collect();
+        Self::from_words(&words)
+    }
+
     /// Members of either.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {

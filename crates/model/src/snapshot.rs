@@ -30,6 +30,9 @@ pub struct NodeState {
     pub free: Pages,
     /// High watermark summed over the node's zones: below it the kernel reclaims.
     pub high_watermark: Pages,
+    /// CPU time that tasks not in our care take there, per mille of one CPU.
+    #[serde(default)]
+    pub others_permille: u32,
 }
 
 /// What a task is doing.
@@ -64,6 +67,10 @@ pub struct Task {
     pub cpus_allowed: CpuSet,
     /// CPUs its owner allowed: what `cpus_allowed` was before we first touched it.
     pub cpus_owner: CpuSet,
+    /// Not ours to place, whatever its owner allows: a real-time or deadline task, or one whose
+    /// affinity the kernel lets nobody change.
+    #[serde(default)]
+    pub fixed: bool,
     /// The node we placed it on, if we did.
     pub home: Option<NodeId>,
     /// CPU it last ran on.
@@ -127,6 +134,9 @@ pub struct Snapshot {
     pub page_size: Bytes,
     /// What is online.
     pub topology: Topology,
+    /// CPUs set apart (`isolcpus`, `nohz_full`): only for tasks whose owner allows no others.
+    #[serde(default)]
+    pub isolated: CpuSet,
     /// One per node of the topology, in its order.
     pub nodes: Vec<NodeState>,
     /// Tasks in our care, ascending by id.

@@ -65,6 +65,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         process: process(n),
         cpus_allowed: cpus.clone(),
         cpus_owner: cpus.clone(),
+        fixed: false,
         home: (load == Load::Settled).then(|| home(n)),
         last_cpu: CpuId(cpu_of(n, tasks, load)),
         cpu_time: Nanos(10_000_000_000),
@@ -87,8 +88,12 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
             age: Nanos(0),
         }
     };
-    let state =
-        |id| NodeState { id: NodeId(id), free: Pages(1 << 27), high_watermark: Pages(1 << 12) };
+    let state = |id| NodeState {
+        id: NodeId(id),
+        free: Pages(1 << 27),
+        high_watermark: Pages(1 << 12),
+        others_permille: 0,
+    };
     let sharing = |p: u32| Sharing {
         process: process(p * THREADS),
         samples: 800,
@@ -97,6 +102,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
     Snapshot {
         time: Nanos(20_000_000_000),
         page_size: Bytes(4096),
+        isolated: Default::default(),
         nodes: (0..NODES).map(state).collect(),
         tasks: (0..tasks).map(task).collect(),
         regions: (0..2 * tasks).map(region).collect(),

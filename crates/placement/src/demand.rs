@@ -187,14 +187,23 @@ impl Demand {
     }
 }
 
-/// CPU-claiming tasks per node: its CPUs; with more tasks than CPUs, its fair part of them,
-/// rounded up.
+/// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
+/// tasks than those, its fair part of them, rounded up.
 fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
-    let all = snapshot.topology.cpus().len().max(1);
-    let of = |cpus: usize| {
-        if claims <= all { cpus } else { (claims * cpus).div_ceil(all) }
+    let free = |node: &numaherd_model::Node| {
+        let cpus = node.cpus.difference(&snapshot.isolated).len();
+        let others = snapshot.node(node.id).map_or(0, |state| state.others_permille);
+        cpus.saturating_sub((others as usize + 250) / 1000)
     };
-    snapshot.topology.nodes.iter().map(|node| of(node.cpus.len())).collect()
+    let free: Vec<usize> = snapshot.topology.nodes.iter().map(free).collect();
+    let all = free.iter().sum::<usize>();
+    if claims <= all {
+        return free;
+    }
+    // Nowhere is anything free, perhaps: then by CPUs.
+    let cpus: Vec<usize> = snapshot.topology.nodes.iter().map(|node| node.cpus.len()).collect();
+    let (part, all) = if all > 0 { (free, all) } else { (cpus.clone(), cpus.iter().sum()) };
+    part.into_iter().map(|part| (claims * part).div_ceil(all.max(1))).collect()
 }
 
 /// The tasks, and the distinct masks of their owners.
@@ -203,27 +212,41 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
     let node_of =
         nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (c, n)));
     let node_of: BTreeMap<CpuId, usize> = node_of.collect();
-    let mut mask_of: BTreeMap<&CpuSet, usize> = BTreeMap::new();
+    let mut mask_of: BTreeMap<(&CpuSet, Option<usize>), usize> = BTreeMap::new();
     let mut masks = Vec::new();
     let mut tasks = Vec::with_capacity(snapshot.tasks.len());
     for task in &snapshot.tasks {
-        let mask = *mask_of.entry(&task.cpus_owner).or_insert_with(|| {
-            masks.push(nodes.iter().map(|node| node.cpus.intersection(&task.cpus_owner)).collect());
-            masks.len() - 1
-        });
         let home =
             task.home.and_then(|home| nodes.binary_search_by_key(&home, |node| node.id).ok());
+        let now = home.or_else(|| node_of.get(&task.last_cpu).copied()).unwrap_or(0);
+        let only = task.fixed.then_some(now);
+        let mask = *mask_of.entry((&task.cpus_owner, only)).or_insert_with(|| {
+            masks.push(mask(snapshot, &task.cpus_owner, only));
+            masks.len() - 1
+        });
         tasks.push(DemandTask {
             id: task.id,
             claims_cpu: task.busy_permille >= CLAIMS_A_CPU,
             evidence: task.faults.iter().map(|f| f.private + f.shared).sum(),
             mask,
-            now: home.or_else(|| node_of.get(&task.last_cpu).copied()).unwrap_or(0),
+            now,
             placed: task.home.is_some(),
             bundles: Vec::new(),
         });
     }
     (tasks, masks)
+}
+
+/// The CPUs of each node that a task may be given: its owner's, without those set apart unless it
+/// has no others; a fixed task's only on the node where it is.
+fn mask(snapshot: &Snapshot, owner: &CpuSet, only: Option<usize>) -> Vec<CpuSet> {
+    let shared = owner.difference(&snapshot.isolated);
+    let cpus = if shared.is_empty() { owner } else { &shared };
+    let of = |(n, node): (usize, &numaherd_model::Node)| match only {
+        Some(only) if only != n => CpuSet::new(),
+        _ => node.cpus.intersection(cpus),
+    };
+    snapshot.topology.nodes.iter().enumerate().map(of).collect()
 }
 
 #[cfg(test)]
@@ -288,6 +311,38 @@ mod tests {
             scene.task(tid, 0, 1000);
         }
         assert_eq!(Demand::new(&scene.snapshot()).capacity, [6, 6]);
+    }
+
+    #[test]
+    fn cpus_that_others_keep_busy_or_that_are_set_apart_are_not_counted_on() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.edit().nodes[0].others_permille = 2800;
+        scene.edit().isolated = "7".parse().unwrap();
+        let demand = Demand::new(&scene.snapshot());
+        assert_eq!(demand.capacity, [1, 3]); // 4 - 3, 4 - 1
+        assert_eq!(demand.cpus(0, 1).to_string(), "4-6");
+        // Its owner gave it nothing but a CPU that is set apart: that is where it belongs.
+        scene.edit().tasks[0].cpus_owner = "7".parse().unwrap();
+        assert_eq!(Demand::new(&scene.snapshot()).cpus(0, 1).to_string(), "7");
+    }
+
+    #[test]
+    fn where_others_take_every_cpu_there_is_still_a_fair_part() {
+        let mut scene = Scene::two_by_four();
+        scene.busy(4);
+        scene.edit().nodes.iter_mut().for_each(|node| node.others_permille = 4000);
+        assert_eq!(Demand::new(&scene.snapshot()).capacity, [2, 2]);
+    }
+
+    #[test]
+    fn a_fixed_task_has_no_choice() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 5, 1000);
+        scene.edit().tasks[0].fixed = true;
+        let demand = Demand::new(&scene.snapshot());
+        assert!(!demand.has_choice(0) && demand.cpus(0, 0).is_empty());
+        assert_eq!(demand.cpus(0, 1).to_string(), "4-7");
     }
 
     #[test]

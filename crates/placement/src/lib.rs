@@ -18,6 +18,7 @@ pub mod demand;
 pub mod exact;
 pub mod herd;
 pub mod kernels;
+pub mod nodeset;
 pub mod pages;
 pub mod search;
 

@@ -3,9 +3,11 @@
 //! | module | owns |
 //! |---|---|
 //! | [`comparison`] | a workload side by side under several placements: the data and its JSON |
+//! | [`faults`] | tables and plot of the page fault test |
 //! | [`spread`] | median, least and greatest of a few runs |
 //! | [`interval`] | how sure a median is |
 //! | [`against`] | a comparison beside an earlier one |
+//! | [`listing`] | rows of words: table and CSV |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
 //! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
@@ -16,8 +18,10 @@ pub mod against;
 pub mod chart;
 pub mod comparison;
 pub mod course;
+pub mod faults;
 pub mod heat;
 pub mod interval;
+pub mod listing;
 pub mod matrix;
 pub mod spread;
 pub mod text;
@@ -26,5 +30,6 @@ pub use against::Against;
 pub use comparison::{
     Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
 };
+pub use listing::Listing;
 pub use matrix::{Figure, Matrices, Stated};
 pub use spread::Spread;

@@ -88,6 +88,9 @@ pub struct Matrices {
     pub write_mb_s: Vec<Vec<Figure>>,
     /// What the machine's file states.
     pub stated: Option<Stated>,
+    /// How far the host was behind, on an emulated machine; above 0.02 measure again.
+    #[serde(default)]
+    pub late_share: Option<f64>,
 }
 
 /// One of the three matrices, with what it should be.
@@ -179,11 +182,13 @@ impl Matrices {
             text.push('\n');
         }
         let bound = if self.bound { "" } else { "; memory could not be bound to its node" };
+        let late = self.late_share.map(|late| format!("; late {:.2} %", late * 100.0));
+        let late = late.unwrap_or_default();
         let mib = self.size_bytes >> 20;
         let _ = writeln!(
             text,
             "{}, kernel {}; medians of {} samples, {mib} MiB a node; the loop's own time is taken \
-             off; written lines count once, that they are fetched and sent back does not{bound}",
+             off; written lines count once, that they are fetched and sent back does not{bound}{late}",
             self.machine, self.kernel, self.samples
         );
         text
@@ -234,6 +239,7 @@ pub(crate) mod tests {
                 read_mb_s: None,
                 write_mb_s: Some(vec![vec![2000.0, 750.0], vec![750.0, 2000.0]]),
             }),
+            late_share: Some(0.0012),
         }
     }
 
@@ -251,6 +257,7 @@ pub(crate) mod tests {
         let text = matrices().table();
         assert!(text.contains("| node 2  | 306.0 (305.0-308.0) | 101.0 (100.0-103.0) |"), "{text}");
         assert!(text.contains("within 2.0 % of what the machine's file states"), "{text}");
+        assert!(text.ends_with("; late 0.12 %\n"), "{text}");
         assert!(
             text.contains("lab:2x4, kernel 6.12; medians of 5 samples, 8 MiB a node"),
             "{text}"

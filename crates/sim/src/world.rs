@@ -33,12 +33,14 @@ impl Observe for Sim {
             id: node.id,
             free: node.free.pages(PAGE),
             high_watermark: Pages(node.memory.0 / PAGE.0 * RESERVE_PERMILLE / 1000),
+            others_permille: 0,
         };
         let copy_ns = self.copy_ns(0, 0, self.machine.node.len() - 1);
         let costs = &self.machine.kernel;
         let small = if self.options.huge_pages { 1 } else { BLOCK_PAGES };
         let block_ns = copy_ns + small * (costs.move_ns + costs.flush_ns);
         Ok(Snapshot {
+            isolated: Default::default(),
             time: Nanos(self.now),
             page_size: PAGE,
             nodes: topology.nodes.iter().map(state).collect(),
@@ -66,6 +68,7 @@ impl Sim {
         let busy = (task.cpu_ns - before) * 1000 / (now - then).max(1);
         let sleeps = task.state == State::Asleep;
         Some(Task {
+            fixed: false,
             id: task.id,
             process,
             cpus_allowed: task.allowed.clone(),

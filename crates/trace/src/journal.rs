@@ -7,6 +7,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -46,7 +47,7 @@ impl FileJournal {
     pub fn create(dir: &Path, run: &str, begin: Event) -> io::Result<FileJournal> {
         std::fs::create_dir_all(dir)?;
         let path = dir.join(run).with_extension(ENDING);
-        let file = OpenOptions::new().append(true).create_new(true).open(&path)?;
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
         let mut journal = FileJournal { path, file, begin: Instant::now() };
         journal.append(begin)?;
         Ok(journal)

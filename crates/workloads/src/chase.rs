@@ -20,6 +20,8 @@ const UNROLLED: usize = 16;
 /// Loads of one sample. Chosen: 4 ms and more where a load takes 100 ns, long beside the emulated
 /// machine's quantum of 50 µs.
 const LOADS: usize = 40_000;
+/// As many where a load hits the first-level cache, for the same time.
+const NEAR_LOADS: usize = 400_000;
 /// Memory that stays in a first-level cache.
 const NEAR_BYTES: usize = 16 << 10;
 
@@ -42,10 +44,10 @@ impl Chain {
     }
 
     /// Follows the chain for one sample; nanoseconds a load.
-    fn follow(&mut self, _span: &Span) -> f64 {
+    fn follow(&mut self, _span: &Span, loads: usize) -> f64 {
         let start_ns = sys::monotonic_ns();
         let mut at = self.at;
-        for _ in 0..LOADS / UNROLLED {
+        for _ in 0..loads / UNROLLED {
             for _ in 0..UNROLLED {
                 // SAFETY: every word of the chain is the address of another one, in the span
                 // that is borrowed.
@@ -53,13 +55,17 @@ impl Chain {
             }
         }
         self.at = black_box(at);
-        (sys::monotonic_ns() - start_ns) as f64 / LOADS as f64
+        (sys::monotonic_ns() - start_ns) as f64 / loads as f64
     }
 
     /// Nanoseconds a load, once for each sample.
     pub fn sample(&mut self, span: &Span, samples: usize) -> Vec<f64> {
-        self.follow(span);
-        (0..samples).map(|_| self.follow(span)).collect()
+        self.samples(span, samples, LOADS)
+    }
+
+    fn samples(&mut self, span: &Span, samples: usize, loads: usize) -> Vec<f64> {
+        self.follow(span, loads);
+        (0..samples).map(|_| self.follow(span, loads)).collect()
     }
 }
 
@@ -70,7 +76,7 @@ impl Chain {
 pub fn overhead(samples: usize) -> Result<Vec<f64>, WorkloadError> {
     let mut span = Span::map(NEAR_BYTES, None)?;
     let mut chain = Chain::lay(&mut span, NEAR_BYTES, 1);
-    Ok(chain.sample(&span, samples))
+    Ok(chain.samples(&span, samples, NEAR_LOADS))
 }
 
 /// A permutation that is a single cycle: Sattolo's algorithm. `next[i]` follows `i`.

@@ -74,7 +74,7 @@ fn turn(span: &Span, part: std::ops::Range<usize>, direction: Direction, stop: &
         let end = (at + PAGE_BYTES).min(part.end);
         match direction {
             Direction::Read => {
-                black_box(span.read(at..end));
+                black_box(span.sweep(at..end));
             }
             Direction::Write => span.update(at..end),
         }

@@ -10,6 +10,7 @@
 //! | `team` | threads that start together |
 //! | [`tally`] | what a thread did and when; all of it together |
 //! | [`latency`] | how long operations took |
+//! | [`pft`] | the page fault test |
 //! | [`measure`] | a machine's latencies and bandwidths, node by node |
 //! | `chase` | latency: dependent loads |
 //! | `flow` | bandwidth: a team that reads or writes |
@@ -39,6 +40,7 @@ mod numa01;
 mod numa02;
 mod overcommit;
 mod parts;
+pub mod pft;
 mod phases;
 pub mod setting;
 mod shared;

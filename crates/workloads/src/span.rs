@@ -105,6 +105,25 @@ impl Span {
         words.fold(0, |sum, word| sum.wrapping_add(word.load(Relaxed)))
     }
 
+    /// As [`Span::read`], eight lines a turn, so that its instructions hardly count beside the
+    /// memory; lines beyond a multiple of eight are left out.
+    pub fn sweep(&self, part: Range<usize>) -> u64 {
+        let mut sum = 0u64;
+        for lines in self.line_words(part).chunks_exact(8 * LINE_WORDS) {
+            let word = |line: usize| lines[line * LINE_WORDS].load(Relaxed);
+            sum = sum
+                .wrapping_add(word(0))
+                .wrapping_add(word(1))
+                .wrapping_add(word(2))
+                .wrapping_add(word(3))
+                .wrapping_add(word(4))
+                .wrapping_add(word(5))
+                .wrapping_add(word(6))
+                .wrapping_add(word(7));
+        }
+        sum
+    }
+
     /// `to[i] = from[i] + 3 × and[i]` for one word of each line of three parts of equal length:
     /// every line is moved as if all its words were, with few instructions.
     pub fn triad(&self, to: Range<usize>, from: Range<usize>, and: Range<usize>) {
@@ -156,6 +175,9 @@ mod tests {
         assert_eq!(span.extremes(0..4096), (0, 0));
         // 64 lines of 64 bytes are 4096 bytes; one word of each is 7.
         assert_eq!(span.read(0..1 << 20), 64 * 7);
+        assert_eq!(span.sweep(0..1 << 20), 64 * 7);
+        // 9 lines from 7 on: the first eight are a turn, of which the last seven were written.
+        assert_eq!(span.sweep(4096 - 64..4096 + 8 * 64), 7 * 7);
     }
 
     #[test]

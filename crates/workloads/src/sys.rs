@@ -5,6 +5,8 @@ use std::ops::Range;
 
 /// `MPOL_DEFAULT`.
 pub const MPOL_DEFAULT: i32 = 0;
+/// `MPOL_PREFERRED`.
+pub const MPOL_PREFERRED: i32 = 1;
 /// `MPOL_BIND`.
 pub const MPOL_BIND: i32 = 2;
 /// `MPOL_INTERLEAVE`.

@@ -18,8 +18,9 @@ use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
 use crate::args::{Balance, BalancePlacement};
-use crate::interrupt;
 use crate::session::{MARK, Session, tell};
+use crate::targets::Targets;
+use crate::{interrupt, runs};
 
 /// Longest sleep between two looks at signals and at the supervisor.
 const NAP: Duration = Duration::from_millis(150);
@@ -68,9 +69,9 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         let Some(mut child) = start(&args.command, None)? else { return Ok(ExitCode::SUCCESS) };
         return Ok(code_of(child.wait().context("cannot wait for the command")?));
     }
-    let about =
-        if args.command.is_empty() { format!("{:?}", args.pid) } else { args.command.join(" ") };
-    let mut session = Session::begin(&about)?;
+    // Named wrongly, a group ends us before anything is changed.
+    Targets::new(Vec::new(), &args.cgroup, args.all)?;
+    let mut session = Session::begin(&about(args))?;
     let started = Runner::start(args, &mut session);
     let outcome = started.and_then(|(mut runner, mut child)| {
         let code = runner.run(args, &mut session, child.as_mut(), &interrupted)?;
@@ -101,13 +102,32 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     Ok(code)
 }
 
+/// Whom a run looks after, in words.
+fn about(args: &Balance) -> String {
+    let pids = args.pid.iter().map(|pid| format!("process {pid}"));
+    let groups = args.cgroup.iter().map(|group| format!("control group {}", group.display()));
+    let all = args.all.then(|| "every busy process".to_string());
+    let command = (!args.command.is_empty()).then(|| args.command.join(" "));
+    pids.chain(groups).chain(all).chain(command).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether it only says what it would do.
+fn only_says(args: &Balance) -> bool {
+    args.dry_run || args.all && !args.apply
+}
+
 struct Runner {
     controller: Controller<Herd>,
     machine: LiveMachine,
+    targets: Targets,
     log: RunLog,
     summary: Summary,
     verbose: bool,
     slow: bool,
+    /// Local share that the log was told of last, while converged.
+    told: Option<u32>,
+    /// What the last turn came to, in words.
+    said: Vec<String>,
     pace: Pace,
 }
 
@@ -118,19 +138,21 @@ impl Runner {
             session.set_knob(Knob::NumaBalancing, "1")?;
             tune(session, &SCAN_QUICK)?;
         }
-        let log = RunLog::create(args.log.as_deref()).context("cannot create the log")?;
+        let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf);
         eprintln!("numaherd: evidence: {evidence}");
         let child = start(&args.command, Some(session.run()))?;
-        let mut targets = args.pid.clone();
-        targets.extend(child.as_ref().map(Child::id));
+        let mut named = args.pid.clone();
+        named.extend(child.as_ref().map(Child::id));
+        let mut targets = Targets::new(named, &args.cgroup, args.all)?;
+        let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
         let machine = LiveMachine::new(LiveOptions {
             root: PathBuf::from("/"),
-            targets,
+            targets: first,
             faults,
             journal: session.journal(),
-            acts: !args.dry_run,
+            acts: !only_says(args),
             beat: Box::new(move || pulse.beat()),
         })?;
         let placement = match args.placement {
@@ -140,10 +162,13 @@ impl Runner {
         let runner = Runner {
             controller: Controller::new(placement),
             machine,
+            targets,
             log,
             summary: Summary { evidence, ..Summary::default() },
-            verbose: args.verbose || args.dry_run,
+            verbose: args.verbose || only_says(args),
             slow: false,
+            told: None,
+            said: Vec::new(),
             pace: Pace::new(),
         };
         Ok((runner, child))
@@ -160,8 +185,19 @@ impl Runner {
         let mut last_change = Nanos(0);
         loop {
             let before = clock::cpu_time();
+            if let Some(targets) = self.targets.look()? {
+                self.machine.retarget(targets);
+            }
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
+                Err(WorldError::NoTasks) if self.targets.may_be_empty() => {
+                    if interrupted.load(Ordering::Relaxed) {
+                        return Ok(ExitCode::from(130));
+                    }
+                    pulse.beat();
+                    std::thread::sleep(NAP);
+                    continue;
+                }
                 Err(WorldError::NoTasks) => match child {
                     Some(child) => return Ok(code_of(child.wait()?)),
                     None => return Ok(ExitCode::SUCCESS),
@@ -173,7 +209,9 @@ impl Runner {
             }
             self.summary.converged_at_ns = turn.plan.converged.then_some(last_change.0);
             self.record(&turn);
-            if args.once && (turn.plan.converged || args.dry_run && !turn.plan.actions.is_empty()) {
+            if args.once
+                && (turn.plan.converged || only_says(args) && !turn.plan.actions.is_empty())
+            {
                 return Ok(ExitCode::SUCCESS);
             }
             if args.tune_kernel && turn.plan.converged != self.slow {
@@ -192,6 +230,8 @@ impl Runner {
                 if let Some(child) = child.as_deref_mut()
                     && let Some(status) = child.try_wait()?
                     && args.pid.is_empty()
+                    && args.cgroup.is_empty()
+                    && !args.all
                 {
                     return Ok(code_of(status));
                 }
@@ -211,17 +251,26 @@ impl Runner {
             tasks: turn.snapshot.tasks.len() as u64,
             waiting: turn.plan.waiting.clone(),
         };
-        self.write(state);
+        // A converged run may go on for months.
+        if !turn.plan.converged || self.told != Some(turn.plan.strength_permille) {
+            self.write(state);
+        }
+        self.told = turn.plan.converged.then_some(turn.plan.strength_permille);
+        let mut said = Vec::new();
         for (action, outcome) in turn.plan.actions.iter().zip(&turn.outcomes) {
             let placed = matches!(action, numaherd_model::Action::PlaceTask { .. });
             if placed && matches!(outcome, Outcome::Done { .. }) {
                 self.summary.tasks_placed += 1;
             }
-            if self.verbose {
-                eprintln!("numaherd: {action} [{}]", told(outcome));
+            let told = format!("{action} [{}]", told(outcome));
+            // A dry run plans the same again and again.
+            if self.verbose && !self.said.contains(&told) {
+                eprintln!("numaherd: {told}");
             }
+            said.push(told);
             self.write(Event::Action { action: action.clone(), outcome: outcome.clone() });
         }
+        self.said = said;
     }
 
     fn write(&mut self, event: Event) {
@@ -229,6 +278,23 @@ impl Runner {
             eprintln!("numaherd: the log cannot be written and ends here: {error}");
         }
     }
+}
+
+/// The log: where it is wanted, or where `explain` finds it by the run's id. The latter is a
+/// courtesy, and what it lacks does not keep us from balancing.
+fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
+    let mut log = match wanted {
+        Some(path) => RunLog::create(Some(path)).context("cannot create the log")?,
+        None => {
+            let path = runs::next(&runs::folder(), session.run());
+            path.and_then(|path| RunLog::create(Some(&path))).or_else(|error| {
+                eprintln!("numaherd: no log is kept for explain: {error}");
+                RunLog::create(None)
+            })?
+        }
+    };
+    log.record(session.opening()).context("cannot write the log")?;
+    Ok(log)
 }
 
 fn told(outcome: &Outcome) -> String {
@@ -248,7 +314,7 @@ fn tune(session: &mut Session, knobs: &[(Knob, &str)]) -> Result<()> {
 }
 
 /// The best evidence this kernel and this user allow, and what it is called.
-fn open_faults(no_bpf: bool) -> (Option<Box<dyn FaultSource>>, String) {
+pub fn open_faults(no_bpf: bool) -> (Option<Box<dyn FaultSource>>, String) {
     let fallback = |why: &str| {
         let text = format!("where pages lie (/proc), whole processes only: {why}");
         (None, text)

@@ -194,7 +194,7 @@ fn take_turn(story: &dyn Fn(&str)) -> Result<File> {
 }
 
 /// The plugin is built beside the program.
-fn plugin_beside(program: &Path) -> PathBuf {
+pub fn plugin_beside(program: &Path) -> PathBuf {
     program.with_file_name("libnumaherd_latency.so")
 }
 

@@ -116,6 +116,7 @@ fn matrices(plan: &Plan, cpu_nodes: Vec<u32>, measured: &Measured, kernel: &str)
         write_mb_s: rates(&measured.write_bytes_s),
         loop_ns,
         stated: None,
+        late_share: None,
     }
 }
 
@@ -146,12 +147,10 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
     }
     let late = booted.guest.counted()?.map(|counters| counters.late_share());
     booted.guest.shutdown()?;
-    if let Some(late) = late {
-        story(&format!("late share {late:.4} since the machine was up"));
-    }
     let mut matrices: Matrices =
         serde_json::from_slice(&stdout).context("the emulated machine's answer")?;
     matrices.machine = format!("lab:{}", machine.name);
+    matrices.late_share = late;
     matrices.stated = if args.lab.no_distance { None } else { Some(stated(&machine)) };
     Ok(matrices)
 }

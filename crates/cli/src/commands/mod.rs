@@ -1,16 +1,25 @@
 //! One module per command: from validated arguments to results.
 
+pub mod advise;
 pub mod balance;
 pub mod bench;
 pub mod cell;
 pub mod compare;
+pub mod doctor;
+pub mod explain;
 pub mod lab;
 pub mod machine;
+pub mod manual;
 pub mod measure;
+pub mod memtoy;
+pub mod pft;
+pub mod policy;
 pub mod reproduce;
 pub mod restore;
+pub mod run;
 pub mod shell;
 pub mod simulate;
 mod site;
+pub mod status;
 pub mod topology;
 pub mod tracing;

@@ -16,9 +16,11 @@ use crate::args::{Restore, Supervise};
 use crate::interrupt;
 use crate::session::{BEATS, CLOSING, DONE, journals, restore_dead, tell, undo_left};
 
-/// A session is taken to hang when it has been silent this long, not counting time in which it
-/// waited for a CPU: a starved machine is no hang.
-const SILENCE: Duration = Duration::from_millis(650);
+/// A stopped session is taken to hang when it has been silent this long.
+const STOPPED_SILENCE: Duration = Duration::from_millis(650);
+/// Any other, not counting time in which it waited for a CPU. Guessed: nothing it does between two
+/// signs of life takes a tenth of it, but a virtual machine's CPU may stand still unseen.
+const SILENCE: Duration = Duration::from_secs(5);
 /// The same while the session puts things back itself.
 const CLOSING_SILENCE: Duration = Duration::from_secs(10);
 /// How often silence is looked at.
@@ -72,6 +74,9 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         let stat = reader.schedstat(pid, pid).ok().flatten();
         Duration::from_nanos(stat.map_or(Nanos(0), |stat| stat.wait_time).0)
     };
+    let mut states = TaskReader::new("/".as_ref());
+    let mut stopped =
+        |pid| states.stat(pid, pid).ok().flatten().is_some_and(|stat| stat.is_stopped());
     let mut last: Option<(Instant, Duration)> = None;
     let mut silence = SILENCE;
     let why = loop {
@@ -87,7 +92,8 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             Err(RecvTimeoutError::Timeout) => {
                 let Some((at, before)) = last else { continue };
                 let starved = waited(args.pid).saturating_sub(before);
-                if at.elapsed().saturating_sub(starved) > silence {
+                let silent = at.elapsed().saturating_sub(starved);
+                if silent > silence || silent > STOPPED_SILENCE && stopped(args.pid) {
                     // If it ended this very moment there is nobody to kill.
                     let _ = signal::kill(args.pid);
                     break "hung and was ended";

@@ -10,7 +10,9 @@ mod transcript;
 
 mod bench;
 mod machines;
+mod policies;
 mod restore;
+mod seeing;
 mod simulate;
 
 use std::path::{Path, PathBuf};

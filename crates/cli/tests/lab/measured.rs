@@ -104,23 +104,42 @@ fn a_full_disk_is_told_and_what_was_measured_is_printed() {
     bench.left_nothing();
 }
 
-/// What is measured inside is what the machine's file states: latencies within 3 %, bandwidths
-/// within 7 %, doubled here, where the host may be busy with other things.
+/// What is measured inside is what the machine's file states: each latency within 3 %, each
+/// bandwidth within 7 %. `MACHINES=all` takes all machines whose files state both.
 #[test]
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn the_machine_is_what_its_file_says() {
+    let all = std::env::var("MACHINES").is_ok_and(|which| which == "all");
+    let machines: &[&str] =
+        if all { &["2x4", "2x4-near", "4x2", "8x1", "autonuma"] } else { &["2x4-near"] };
     let bench = Bench::new();
-    let words = ["topology", "--measure", "--machine", "2x4-near", "--samples", "3", "-o", "json"];
-    let transcript = run(&mut bench.command(&words, &[])).ends_with(0);
-    let json = transcript.json();
-    assert_eq!(json["machine"], "lab:2x4-near", "{transcript}");
-    for (key, within) in [("latency_ns", 0.06), ("read_mb_s", 0.14), ("write_mb_s", 0.14)] {
-        for (row, column) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
-            let measured = json[key][row][column]["median"].as_f64().unwrap();
-            let stated = json["stated"][key][row][column].as_f64().unwrap();
-            let apart = (measured / stated - 1.0).abs();
-            assert!(apart < within, "{key} {row} {column}: {measured}, not {stated}: {transcript}");
+    for machine in machines {
+        let json = measured_in_peace(&bench, machine);
+        for (key, within) in [("latency_ns", 0.03), ("read_mb_s", 0.07), ("write_mb_s", 0.07)] {
+            for (row, cells) in json["stated"][key].as_array().unwrap().iter().enumerate() {
+                for (column, stated) in cells.as_array().unwrap().iter().enumerate() {
+                    let measured = json[key][row][column]["median"].as_f64().unwrap();
+                    let stated = stated.as_f64().unwrap();
+                    let near = (measured / stated - 1.0).abs() < within;
+                    assert!(near, "{machine}: {key} {row} {column}: {measured}, not {stated}");
+                }
+            }
         }
     }
     bench.left_nothing();
+}
+
+/// Where the host was behind, the figures are the host's: measured again, three times at most.
+fn measured_in_peace(bench: &Bench, machine: &str) -> Value {
+    let words = ["topology", "--measure", "--machine", machine, "-o", "json"];
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        let json = run(&mut bench.command(&words, &[])).ends_with(0).json();
+        assert_eq!(json["machine"], format!("lab:{machine}"), "{json}");
+        match json["late_share"].as_f64().unwrap() {
+            share if share < 0.02 => return json,
+            share => late.push(share),
+        }
+    }
+    panic!("{machine}: this host is too busy to measure: late shares {late:?}");
 }

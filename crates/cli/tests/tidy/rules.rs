@@ -13,7 +13,8 @@ const LONG_FOR_A_REASON: &[&str] = &[];
 const UNSAFE: &[&str] = &["linux", "bpf", "lab-plugin", "workloads"];
 
 /// Crates that decide: the same input must give the same plan, everywhere and in any order.
-const DECIDING: &[&str] = &["model", "placement", "scheduling", "check", "control", "sim"];
+const DECIDING: &[&str] =
+    &["model", "mempolicy", "placement", "scheduling", "check", "control", "sim"];
 
 /// What a deciding crate must not touch.
 const BANNED: &[&str] = &[

@@ -5,7 +5,11 @@
 //! together with their memory, as numad does, and no more.
 //!
 //! A mapping is cut into pieces, and of each piece a few pages spread over it are looked up.
+//! Mappings with a memory policy of their own, or of a process that has one, are left out: whoever
+//! set it knows where that memory belongs. (The kernel leaves them out of its hinting faults, too.)
 
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use numaherd_model::{
@@ -15,6 +19,7 @@ use numaherd_model::{
 
 use crate::ReadError;
 use crate::memory::maps::{self, AnonymousRange};
+use crate::memory::numa_maps;
 use crate::sys::pages::PageStatus;
 
 /// Mappings below this are not worth looking at, and no piece is smaller.
@@ -36,10 +41,34 @@ const SAMPLES: u64 = 16;
 /// it may not be known.
 pub type Locate<'a> = dyn FnMut(u32, &[u64]) -> Vec<PageStatus> + 'a;
 
+/// How old knowledge of policies may be: reading them has the kernel walk all page tables.
+const POLICIES_AGE: Nanos = Nanos(10_000_000_000);
+
+/// Where the mappings begin that have a memory policy, of each process, and when we looked.
+#[derive(Debug, Default)]
+pub struct Policies(BTreeMap<ProcessId, (Nanos, BTreeSet<u64>)>);
+
+impl Policies {
+    /// The process's own, as of the last few seconds; none where they may not be read.
+    fn of(&mut self, root: &Path, process: ProcessId, now: Nanos) -> Option<&BTreeSet<u64>> {
+        self.0.retain(|_, (at, _)| now.since(*at) < POLICIES_AGE);
+        let (_, starts) = match self.0.entry(process) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let mappings = numa_maps::read(root, process.tgid).ok()?.unwrap_or_default();
+                let explicit = mappings.iter().filter(|mapping| mapping.policy != "default");
+                new.insert((now, explicit.map(|mapping| mapping.start).collect()))
+            }
+        };
+        Some(starts)
+    }
+}
+
 /// Fills in regions and faults per node.
 pub fn fill(
     root: &Path,
     snapshot: &mut Snapshot,
+    policies: &mut Policies,
     locate: &mut Locate<'_>,
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
@@ -53,7 +82,9 @@ pub fn fill(
             continue;
         }
         let ranges = maps::read(root, process.tgid)?.unwrap_or_default();
-        let pieces: Vec<AnonymousRange> = ranges.iter().flat_map(cut).take(MOST_PIECES).collect();
+        let Some(explicit) = policies.of(root, process, snapshot.time) else { continue };
+        let ours = ranges.iter().filter(|range| !explicit.contains(&range.start));
+        let pieces: Vec<AnonymousRange> = ours.flat_map(cut).take(MOST_PIECES).collect();
         let addresses: Vec<u64> = pieces.iter().flat_map(samples).collect();
         let places = locate(process.tgid, &addresses);
         for (piece, places) in pieces.iter().zip(places.chunks(SAMPLES as usize)) {

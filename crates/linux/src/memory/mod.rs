@@ -2,5 +2,6 @@
 
 pub mod maps;
 pub mod numa_maps;
+pub mod residence;
 pub mod vmstat;
 pub mod zoneinfo;

@@ -1,6 +1,6 @@
 //! How much a node has free and where its reclaim begins: `/proc/zoneinfo`, summed over zones.
 //!
-//! Units: base pages. A node's high watermark is the sum over its zones: while more than that is
+//! What others take of its CPUs is not known here. Units: base pages. A node's high watermark is the sum over its zones: while more than that is
 //! free, the kernel reclaims nothing there.
 
 use std::path::Path;
@@ -30,7 +30,12 @@ fn parse(text: &str) -> Result<Vec<NodeState>, (usize, String)> {
             let id = NodeId(id.parse().map_err(|_| wrong())?);
             // zones come grouped by node
             if nodes.last().is_none_or(|node| node.id != id) {
-                nodes.push(NodeState { id, free: Pages(0), high_watermark: Pages(0) });
+                nodes.push(NodeState {
+                    id,
+                    free: Pages(0),
+                    high_watermark: Pages(0),
+                    others_permille: 0,
+                });
             }
             continue;
         }
@@ -71,7 +76,12 @@ mod tests {
         let text = "Node 3, zone Normal\n  pages free 5\n high 2\n cpu: 0\n high: 99\n";
         assert_eq!(
             parse(text).unwrap(),
-            [NodeState { id: NodeId(3), free: Pages(5), high_watermark: Pages(2) }]
+            [NodeState {
+                id: NodeId(3),
+                free: Pages(5),
+                high_watermark: Pages(2),
+                others_permille: 0
+            }]
         );
         assert_eq!(parse("Node x, zone Normal\n").unwrap_err().0, 1);
         assert_eq!(parse("Node 0, zone Normal\n  pages free\n").unwrap_err().0, 2);

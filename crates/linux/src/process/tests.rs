@@ -25,9 +25,26 @@ fn a_stat_is_read_whatever_the_name() {
             ppid: 7,
             cpu_ticks: 42,
             last_cpu: CpuId(5),
+            is_kernels: false,
+            is_real_time: false,
         };
         assert_eq!(stat, expected);
         assert_eq!(stat.task_state(), TaskState::Runnable);
+    }
+}
+
+#[test]
+fn kernel_threads_and_real_time_tasks_are_told_apart() {
+    let of = |flags: &str, policy: &str| {
+        let fields =
+            FIELDS.replace("4194304", flags).replace("17 5 0 0", &format!("17 5 0 {policy}"));
+        let stat = parse_stat(&format!("1 (x) {fields}")).unwrap();
+        (stat.is_kernels, stat.is_real_time)
+    };
+    assert_eq!(of("4194304", "0"), (false, false));
+    assert_eq!(of("69238880", "0"), (true, false)); // a kworker: 0x4208060
+    for (policy, real_time) in [("1", true), ("2", true), ("3", false), ("5", false), ("6", true)] {
+        assert_eq!(of("4194304", policy), (false, real_time), "{policy}");
     }
 }
 

@@ -7,6 +7,7 @@ use std::io;
 pub mod affinity;
 pub mod clock;
 pub mod identity;
+pub mod mapping;
 pub mod mempolicy;
 pub mod pages;
 pub mod signal;
@@ -51,6 +52,16 @@ impl SysError {
             Some(libc::ESRCH) => SysError::Gone { call, tid },
             Some(libc::EPERM | libc::EACCES) => SysError::NotPermitted { call, tid },
             _ => SysError::Refused { call, source },
+        }
+    }
+
+    /// The system's error number, where it is one of those without a name of their own.
+    #[must_use]
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            SysError::Refused { source, .. } => source.raw_os_error(),
+            SysError::Gone { .. } => Some(libc::ESRCH),
+            SysError::NotPermitted { .. } => Some(libc::EPERM),
         }
     }
 

@@ -29,7 +29,7 @@ fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     std::fs::write(folder.join("maps"), maps).unwrap();
     let mut snapshot = scene.snapshot();
     let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
-    fill(root.path(), &mut snapshot, &mut locate)?;
+    fill(root.path(), &mut snapshot, &mut Policies::default(), &mut locate)?;
     Ok(snapshot)
 }
 
@@ -87,4 +87,30 @@ fn nothing_is_made_up_for_a_process_that_has_ended_or_sleeps() {
 fn what_is_no_maps_names_file_and_line() {
     let error = filled("400000 rw-p\n", &two_of_three()).unwrap_err();
     assert!(error.to_string().contains("proc/1/maps line 1"), "{error}");
+}
+
+#[test]
+fn memory_with_a_policy_of_its_own_is_left_out() {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("proc/1");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("maps"), MAPS).unwrap();
+    let policies = "7f0000000000 bind:0 anon=1024 N0=1024 kernelpagesize_kB=4\n\
+                    7f0001000000 default anon=512 N1=512 kernelpagesize_kB=4\n";
+    std::fs::write(folder.join("numa_maps"), policies).unwrap();
+    let mut snapshot = two_of_three().snapshot();
+    let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
+    let mut known = Policies::default();
+    fill(root.path(), &mut snapshot, &mut known, &mut locate).unwrap();
+    let starts: Vec<u64> = snapshot.regions.iter().map(|region| region.id.start).collect();
+    assert_eq!(starts, [0x7f00_0120_0000]);
+    // For a while that is taken to stay so; then it is looked at again.
+    std::fs::write(folder.join("numa_maps"), "").unwrap();
+    let mut regions_after = |seconds: u64| {
+        let mut snapshot = two_of_three().snapshot();
+        snapshot.time.0 += seconds * 1_000_000_000;
+        fill(root.path(), &mut snapshot, &mut known, &mut locate).unwrap();
+        snapshot.regions.len()
+    };
+    assert_eq!((regions_after(9), regions_after(11)), (1, 3));
 }

@@ -1,0 +1,68 @@
+//! The commands that look and change nothing.
+
+use clap::Args;
+
+use super::Format;
+
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+#[derive(Args)]
+pub struct StatusArgs {
+    /// This process and its descendants (repeatable) [default: the busiest]
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: Vec<u32>,
+    /// Sample hinting faults for so many seconds, to tell who uses which memory; needs root
+    #[arg(long, value_name = "SECONDS", value_parser = parse_sample)]
+    pub sample: Option<f64>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// Seconds, with or without their unit.
+fn parse_sample(text: &str) -> Result<f64, String> {
+    match text.strip_suffix('s').unwrap_or(text).parse::<f64>() {
+        Ok(seconds) if (0.1..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("seconds from 0.1 to 3600, such as 10".into()),
+    }
+}
+
+#[derive(Args)]
+pub struct ExplainArgs {
+    /// A run's id, `last`, or the file balance --log wrote
+    #[arg(value_name = "RUN")]
+    pub run: String,
+    /// Only what concerns this task
+    #[arg(long, value_name = "TID", conflicts_with = "page")]
+    pub task: Option<u32>,
+    /// Only what concerns the page at this address, such as 0x7f00a0000000
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
+    pub page: Option<u64>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// An address as the kernel prints it, with or without 0x.
+fn parse_address(text: &str) -> Result<u64, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    u64::from_str_radix(digits, 16).map_err(|_| "an address, such as 0x7f00a0000000".into())
+}
+
+#[derive(Args)]
+pub struct AdviseArgs {
+    /// The process; its descendants are part of it
+    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    pub pid: u32,
+    /// Look for so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_sample)]
+    pub sample: f64,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}

@@ -1,0 +1,165 @@
+//! A placement's plans, carried out on paper until nothing is left to do. Pure.
+//!
+//! Evidence stays what it is; where tasks run and pages lie follows the plans, and time passes
+//! between them. Example: thread 1 on node 1, its region of 512 pages on node 0. The first plan
+//! moves the thread or the region; after it all use is local, and the second plan is empty.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use numaherd_model::{Action, Nanos, NodeId, Pages, Placement, Plan, Snapshot, Task, TaskId};
+
+/// Between two plans: more than herd leaves alone what it has just moved.
+const STEP: Nanos = Nanos(2_500_000_000);
+/// Nothing planned for so many steps means that nothing will be: longer than herd waits for
+/// evidence of a task.
+const QUIET: u32 = 3;
+/// A plan moves 16 MiB at the most, so this is 16 GiB; then it is told as unfinished.
+const MOST_STEPS: u32 = 1000;
+
+/// What carrying out all plans comes to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Projection {
+    /// Tasks that would run on another node than now.
+    pub tasks: u64,
+    /// Pages that would move, each time counted.
+    pub pages: u64,
+    /// Local share of the evidence, by busy time; None without evidence.
+    pub before: Option<f64>,
+    /// The same afterwards.
+    pub after: Option<f64>,
+    /// Whether it came to an end.
+    pub finished: bool,
+}
+
+/// Carries out plans until there are none.
+pub fn project(placement: &mut impl Placement, mut snapshot: Snapshot) -> Projection {
+    let before = local_share(&snapshot);
+    let begin: BTreeMap<TaskId, Option<NodeId>> =
+        snapshot.tasks.iter().map(|task| (task.id, node_of(task, &snapshot))).collect();
+    let (mut pages, mut quiet, mut steps) = (0, 0, 0);
+    while quiet < QUIET && steps < MOST_STEPS {
+        let plan = placement.decide(&snapshot);
+        quiet = if plan.actions.is_empty() { quiet + 1 } else { 0 };
+        pages += carry_out(&mut snapshot, &plan);
+        steps += 1;
+    }
+    let moved: BTreeSet<TaskId> = snapshot
+        .tasks
+        .iter()
+        .filter(|task| begin.get(&task.id) != Some(&node_of(task, &snapshot)))
+        .map(|task| task.id)
+        .collect();
+    Projection {
+        tasks: moved.len() as u64,
+        pages,
+        before,
+        after: local_share(&snapshot),
+        finished: quiet >= QUIET,
+    }
+}
+
+/// Does on paper what a plan says; answers how many pages moved.
+fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> u64 {
+    let mut pages = 0;
+    for action in &plan.actions {
+        match action {
+            Action::PlaceTask { task, node, cpus, .. } => {
+                let found = snapshot.tasks.iter_mut().find(|found| found.id == *task);
+                if let (Some(found), Some(cpu)) = (found, cpus.first()) {
+                    found.home = Some(*node);
+                    found.cpus_allowed = cpus.clone();
+                    found.last_cpu = cpu;
+                }
+            }
+            Action::ReleaseTask { task, cpus, .. } => {
+                if let Some(found) = snapshot.tasks.iter_mut().find(|found| found.id == *task) {
+                    found.home = None;
+                    found.cpus_allowed = cpus.clone();
+                }
+            }
+            Action::MovePages { region, to, .. } => {
+                let Some(found) = snapshot.regions.iter_mut().find(|r| r.id == *region) else {
+                    continue;
+                };
+                let all = found.known_pages();
+                pages += all.0 - found.pages_on(*to).0;
+                let from = std::mem::replace(&mut found.pages, vec![(*to, all)]);
+                for (node, moved) in from.into_iter().filter(|(node, _)| node != to) {
+                    refill(snapshot, node, moved, true);
+                    refill(snapshot, *to, moved, false);
+                }
+            }
+        }
+    }
+    snapshot.time = Nanos(snapshot.time.0 + STEP.0);
+    snapshot.tasks.iter_mut().for_each(|task| task.age = Nanos(task.age.0 + STEP.0));
+    pages
+}
+
+fn refill(snapshot: &mut Snapshot, node: NodeId, pages: Pages, more: bool) {
+    if let Some(state) = snapshot.nodes.iter_mut().find(|state| state.id == node) {
+        let free = state.free.0;
+        state.free =
+            Pages(if more { free.saturating_add(pages.0) } else { free.saturating_sub(pages.0) });
+    }
+}
+
+/// Where a task is, or is kept.
+fn node_of(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
+    task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu))
+}
+
+/// Each task's local share of its evidence, by how busy it is.
+fn local_share(snapshot: &Snapshot) -> Option<f64> {
+    let mut uses: BTreeMap<TaskId, (f64, f64)> = BTreeMap::new();
+    for region in &snapshot.regions {
+        let known = region.known_pages().0 as f64;
+        for used in &region.users {
+            let node = snapshot.task(used.task).and_then(|task| node_of(task, snapshot));
+            let here = node.map_or(0.0, |node| region.pages_on(node).0 as f64);
+            let sums = uses.entry(used.task).or_default();
+            sums.0 += used.faults as f64 * if known > 0.0 { here / known } else { 0.0 };
+            sums.1 += used.faults as f64;
+        }
+    }
+    let busy = |task: TaskId| snapshot.task(task).map_or(0.0, |t| f64::from(t.busy_permille));
+    let used = uses.iter().filter(|(_, (_, all))| *all > 0.0);
+    let (local, all) = used.fold((0.0, 0.0), |sums, (&task, &(local, all))| {
+        (sums.0 + busy(task) * local / all, sums.1 + busy(task))
+    });
+    (all > 0.0).then(|| local / all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+    use numaherd_placement::Herd;
+
+    #[test]
+    fn misplaced_pages_and_threads_come_together_on_paper() {
+        // Threads 1 and 2 on node 0, each with two regions of 512 pages on node 1
+        let mut scene = Scene::two_by_four();
+        for tid in [1, 2] {
+            scene.task(tid, tid - 1, 1000);
+            for index in 0..2 {
+                scene.region(u64::from(2 * tid + index), &[(tid, 512)], &[(1, 512)]);
+            }
+        }
+        let told = project(&mut Herd::new(), scene.snapshot());
+        assert_eq!((told.before, told.after, told.finished), (Some(0.0), Some(1.0), true));
+        // Either both threads move or all four regions do.
+        assert!(matches!((told.tasks, told.pages), (2, 0) | (0, 2048)), "{told:?}");
+    }
+
+    #[test]
+    fn what_is_well_placed_stays() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 512)], &[(0, 512)]);
+        let told = project(&mut Herd::new(), scene.snapshot());
+        assert_eq!((told.tasks, told.pages, told.before), (0, 0, Some(1.0)));
+        let nobody = project(&mut Herd::new(), Scene::two_by_four().snapshot());
+        assert_eq!((nobody.before, nobody.after, nobody.finished), (None, None, true));
+    }
+}

@@ -1,0 +1,84 @@
+//! `explain`: why a task or a page was moved, or not, from what a run of balance wrote down.
+
+mod story;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use numaherd_report::Listing;
+use numaherd_trace::event::Line;
+use serde_json::json;
+
+use crate::args::{ExplainArgs, Format};
+use crate::{output, runs};
+use story::{About, Told};
+
+/// Reads the log and tells.
+pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
+    let path = find(&args.run)?;
+    let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let lines = Line::read_all(&String::from_utf8_lossy(&bytes));
+    ensure!(!lines.is_empty(), "{} is no log of balance: it has no readable line", path.display());
+    let about = match (args.task, args.page) {
+        (Some(tid), _) => About::Task(tid),
+        (_, Some(address)) => About::Page(address),
+        _ => About::Everything,
+    };
+    let (summary, told) = (story::summary(&lines), story::actions(&lines, about));
+    output::print(&match args.output {
+        Format::Json => output::json(&json!({
+            "log": path,
+            "summary": summary,
+            "actions": told,
+            "why_nothing": told.is_empty().then(|| summary.why_nothing()),
+        }))?,
+        Format::Csv => listing(&told).csv()?,
+        Format::Table => {
+            let mut text = summary.lines().join("\n") + "\n";
+            if told.is_empty() {
+                text += &format!("no action on {}: {}\n", subject(about), summary.why_nothing());
+            } else {
+                text += &format!("\n{}", listing(&told).table());
+            }
+            text
+        }
+    })
+}
+
+fn subject(about: About) -> String {
+    match about {
+        About::Everything => "anything".into(),
+        About::Task(tid) => format!("task {tid}"),
+        About::Page(address) => format!("the page at {address:#x}"),
+    }
+}
+
+fn listing(told: &[Told]) -> Listing {
+    let mut listing = Listing::new(["seconds", "action and reason", "outcome", "times"]);
+    for Told { seconds, action, outcome, times } in told {
+        listing.row([format!("{seconds:.1}"), action.clone(), outcome.clone(), times.to_string()]);
+    }
+    listing
+}
+
+/// The log: a file, a run's id, or `last`.
+fn find(run: &str) -> Result<PathBuf> {
+    if Path::new(run).is_file() {
+        return Ok(run.into());
+    }
+    let folder = runs::folder();
+    let kept = runs::kept(&folder);
+    if run == "last" {
+        let last = kept.last().cloned();
+        return last
+            .with_context(|| format!("no run in {}: balance has not run", folder.display()));
+    }
+    let found = kept.iter().find(|path| path.file_stem().is_some_and(|stem| stem == run)).cloned();
+    found.with_context(|| {
+        let newest = kept.iter().rev().take(3).filter_map(|path| path.file_stem());
+        let newest: Vec<_> = newest.map(|stem| stem.to_string_lossy().into_owned()).collect();
+        let have = if newest.is_empty() { "none".into() } else { newest.join(", ") };
+        format!("no file and no run '{run}' in {} (newest: {have})", folder.display())
+    })
+}

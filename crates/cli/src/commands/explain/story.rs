@@ -1,0 +1,308 @@
+//! What a run's log tells of a task, a page, or everything. Pure.
+//!
+//! Times are seconds since the log began. A task is named by its thread id; a page by an address,
+//! which lies in at most one region of each process.
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{Action, Outcome, Refusal, SkipReason};
+use numaherd_trace::Event;
+use numaherd_trace::event::Line;
+use serde::Serialize;
+
+/// Whom to tell about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum About {
+    Everything,
+    Task(u32),
+    Page(u64),
+}
+
+/// One action, told.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Told {
+    pub seconds: f64,
+    /// What was to be done and why, in words.
+    pub action: String,
+    /// What became of it, in words.
+    pub outcome: String,
+    /// How often in a row the same was tried with the same outcome.
+    pub times: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Summary {
+    /// The command or the processes.
+    pub about: Option<String>,
+    pub seconds: f64,
+    pub tasks_placed: u64,
+    pub tasks_released: u64,
+    pub pages_moved: u64,
+    pub pages_refused: Refusal,
+    /// Why actions were not done, and how often.
+    pub not_done: BTreeMap<String, u64>,
+    /// Local share of the evidence at the end, per mille.
+    pub strength_permille: Option<u32>,
+    /// Whether nothing was left to do at the end.
+    pub converged: bool,
+    /// When it first had nothing left to do.
+    pub converged_seconds: Option<f64>,
+    /// What was waited for, and how many looks long.
+    pub waited: BTreeMap<String, u64>,
+}
+
+fn seconds(line: &Line) -> f64 {
+    line.t.0 as f64 / 1e9
+}
+
+fn concerns(about: About, action: &Action) -> bool {
+    match (about, action) {
+        (About::Everything, _) => true,
+        (About::Task(tid), Action::PlaceTask { task, .. } | Action::ReleaseTask { task, .. }) => {
+            task.tid == tid
+        }
+        (About::Page(address), Action::MovePages { region, len, .. }) => {
+            (region.start..region.start.saturating_add(len.0)).contains(&address)
+        }
+        _ => false,
+    }
+}
+
+/// The actions on it, oldest first; what is repeated without a change is told once.
+pub fn actions(lines: &[Line], about: About) -> Vec<Told> {
+    let mut story: Vec<Told> = Vec::new();
+    for line in lines {
+        let Event::Action { action, outcome } = &line.event else { continue };
+        if !concerns(about, action) {
+            continue;
+        }
+        let (action, outcome) = (action.to_string(), words(outcome));
+        match story.last_mut() {
+            Some(last) if last.action == action && last.outcome == outcome => last.times += 1,
+            _ => story.push(Told { seconds: seconds(line), action, outcome, times: 1 }),
+        }
+    }
+    story
+}
+
+/// What became of an action.
+fn words(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done { moved } if moved.0 > 0 => format!("done, {moved} pages moved"),
+        Outcome::Done { .. } => "done".into(),
+        Outcome::Partial { moved, refused } => {
+            format!("{moved} pages moved; stayed: {}", stayed(refused))
+        }
+        Outcome::Skipped(reason) => format!("not done: {}", skipped(reason)),
+    }
+}
+
+fn skipped(reason: &SkipReason) -> String {
+    match reason {
+        SkipReason::Gone => "it had ended".into(),
+        SkipReason::OwnerChanged => "its owner had changed its CPUs, so it is the owner's".into(),
+        SkipReason::Checked { problem } => format!("the check refused: {problem}"),
+        SkipReason::Refused { error } => format!("the kernel refused: {error}"),
+        SkipReason::DryRun => "this was a dry run".into(),
+    }
+}
+
+fn stayed(refused: &Refusal) -> String {
+    let Refusal { busy, shared, full, absent, other } = *refused;
+    let each = [
+        (busy, "in use at that moment"),
+        (shared, "mapped by several processes"),
+        (full, "for want of room there"),
+        (absent, "never touched"),
+        (other, "for another reason"),
+    ];
+    let told = each.iter().filter(|(pages, _)| *pages > 0);
+    let told: Vec<String> = told.map(|(pages, why)| format!("{pages} {why}")).collect();
+    if told.is_empty() { "none".into() } else { told.join(", ") }
+}
+
+/// The run as a whole.
+pub fn summary(lines: &[Line]) -> Summary {
+    let mut sum = Summary::default();
+    for line in lines {
+        sum.seconds = sum.seconds.max(seconds(line));
+        match &line.event {
+            Event::Begin { about, .. } => sum.about = Some(about.clone()),
+            Event::Action { action, outcome } => count(&mut sum, action, outcome),
+            Event::State { strength_permille, converged, waiting, .. } => {
+                sum.strength_permille = Some(*strength_permille);
+                sum.converged = *converged;
+                if *converged && sum.converged_seconds.is_none() {
+                    sum.converged_seconds = Some(seconds(line));
+                }
+                if let Some(waiting) = waiting {
+                    *sum.waited.entry(told_of(waiting)).or_insert(0) += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+    sum
+}
+
+fn told_of(waiting: &numaherd_model::Waiting) -> String {
+    match waiting {
+        numaherd_model::Waiting::Evidence { .. } => "faults of more of the busy tasks".into(),
+        numaherd_model::Waiting::Sharing { process, .. } => {
+            format!("signs whether the threads of process {} share memory", process.tgid)
+        }
+    }
+}
+
+fn count(sum: &mut Summary, action: &Action, outcome: &Outcome) {
+    sum.pages_moved += outcome.moved().0;
+    match outcome {
+        Outcome::Skipped(reason) => *sum.not_done.entry(skipped(reason)).or_insert(0) += 1,
+        Outcome::Partial { refused, .. } => {
+            let total = &mut sum.pages_refused;
+            total.busy += refused.busy;
+            total.shared += refused.shared;
+            total.full += refused.full;
+            total.absent += refused.absent;
+            total.other += refused.other;
+        }
+        Outcome::Done { .. } => match action {
+            Action::PlaceTask { .. } => sum.tasks_placed += 1,
+            Action::ReleaseTask { .. } => sum.tasks_released += 1,
+            Action::MovePages { .. } => {}
+        },
+    }
+}
+
+impl Summary {
+    /// In plain words, a line each.
+    pub fn lines(&self) -> Vec<String> {
+        let mut told = Vec::new();
+        if let Some(about) = &self.about {
+            told.push(format!("looked after: {about}"));
+        }
+        told.push(format!(
+            "in {:.1} s: {} tasks placed, {} released, {} pages moved; pages that stayed: {}",
+            self.seconds,
+            self.tasks_placed,
+            self.tasks_released,
+            self.pages_moved,
+            stayed(&self.pages_refused)
+        ));
+        for (why, times) in &self.not_done {
+            told.push(format!("{times} x not done: {why}"));
+        }
+        for (what, looks) in &self.waited {
+            told.push(format!("decided nothing at {looks} looks, waiting for {what}"));
+        }
+        told.push(match (self.strength_permille, self.converged, self.converged_seconds) {
+            (None, ..) => "it never came to look".into(),
+            (Some(local), true, Some(at)) => {
+                format!("nothing was left to do from {at:.1} s on; {} local", tenths(local))
+            }
+            (Some(local), ..) => format!("it ended before all was done; {} local", tenths(local)),
+        });
+        told
+    }
+
+    /// Why something was never acted upon, as far as the log knows.
+    pub fn why_nothing(&self) -> String {
+        let waited = self.waited.keys().next();
+        match (self.strength_permille, waited) {
+            (None, _) => "the run ended before its first look".into(),
+            (Some(local), None) if self.converged => {
+                format!("herd saw nothing to gain from it: {} of all use was local", tenths(local))
+            }
+            (Some(_), Some(what)) if self.tasks_placed + self.pages_moved == 0 => {
+                format!("herd decided nothing, waiting for {what}")
+            }
+            _ => "herd never planned it: no evidence that it was misplaced, or it was not among \
+                  what this run looked after"
+                .into(),
+        }
+    }
+}
+
+fn tenths(permille: u32) -> String {
+    format!("{}.{} %", permille / 10, permille % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::{PROCESS, task_id};
+    use numaherd_model::{Bytes, Nanos, NodeId, Pages, Reason, RegionId, Waiting};
+    use numaherd_trace::VERSION;
+
+    fn log() -> Vec<Line> {
+        let place = |tid: u32, node: u32| Action::PlaceTask {
+            task: task_id(tid),
+            node: NodeId(node),
+            cpus: "4-7".parse().unwrap(),
+            reason: Reason::MemoryThere { permille: 876 },
+        };
+        let pages = Action::MovePages {
+            region: RegionId { process: PROCESS, start: 0x20_0000 },
+            len: Bytes(2 << 20),
+            to: NodeId(1),
+            pages: Pages(512),
+            reason: Reason::UsersThere { permille: 990 },
+        };
+        let refused = Refusal { busy: 12, ..Refusal::default() };
+        let state = |converged, waiting| Event::State {
+            strength_permille: 951,
+            converged,
+            faults: 7,
+            tasks: 2,
+            waiting,
+        };
+        let act = |action: &Action, outcome| Event::Action { action: action.clone(), outcome };
+        let gone = || Outcome::Skipped(SkipReason::Gone);
+        let checked = SkipReason::Checked { problem: "node 1 is full".into() };
+        let events = [
+            state(false, Some(Waiting::Evidence { known: 1, busy: 2 })),
+            act(&place(5, 1), Outcome::Done { moved: Pages(0) }),
+            act(&pages, Outcome::Partial { moved: Pages(500), refused }),
+            act(&place(6, 1), gone()),
+            act(&place(6, 1), gone()),
+            act(&place(6, 1), Outcome::Skipped(checked)),
+            state(true, None),
+        ];
+        let line = |(event, t): (Event, u64)| Line { v: VERSION, t: Nanos(t * 500_000_000), event };
+        events.into_iter().zip(1..).map(line).collect()
+    }
+
+    #[test]
+    fn a_tasks_story_has_its_reasons_and_what_is_repeated_once() {
+        let told = actions(&log(), About::Task(5));
+        assert_eq!(told.len(), 1);
+        assert_eq!((told[0].seconds, told[0].outcome.as_str()), (1.0, "done"));
+        assert!(told[0].action.contains("87.6 % of its faults are on memory there"), "{told:?}");
+        let told = actions(&log(), About::Task(6));
+        assert_eq!(told.iter().map(|told| told.times).collect::<Vec<_>>(), [2, 1]);
+        assert!(told[1].outcome.contains("the check refused: node 1 is full"), "{told:?}");
+        assert_eq!(actions(&log(), About::Task(7)), []);
+    }
+
+    #[test]
+    fn a_page_is_found_by_the_region_it_lies_in() {
+        let told = actions(&log(), About::Page(0x3f_ffff));
+        assert_eq!(told.len(), 1);
+        assert_eq!(told[0].outcome, "500 pages moved; stayed: 12 in use at that moment");
+        assert_eq!(actions(&log(), About::Page(0x40_0000)), []);
+        assert_eq!(actions(&log(), About::Everything).len(), 4);
+    }
+
+    #[test]
+    fn the_summary_adds_up_and_says_why_nothing_happened() {
+        let sum = summary(&log());
+        assert_eq!((sum.tasks_placed, sum.pages_moved, sum.pages_refused.busy), (1, 500, 12));
+        assert_eq!(sum.not_done.values().sum::<u64>(), 3);
+        assert_eq!((sum.seconds, sum.converged_seconds), (3.5, Some(3.5)));
+        assert!(sum.why_nothing().contains("never planned"), "{}", sum.why_nothing());
+        let waiting = summary(&log()[..1]);
+        assert!(waiting.why_nothing().contains("faults of more"), "{}", waiting.why_nothing());
+        assert!(summary(&[]).why_nothing().contains("before its first look"));
+    }
+}

@@ -1,0 +1,429 @@
+//! `policy`, and `run --explain`: what a memory policy means on a machine, before it is applied.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use numaherd_mempolicy::intent::{Intent, Lists, Universes};
+use numaherd_mempolicy::numactl::Key;
+use numaherd_mempolicy::numactl::Options;
+use numaherd_mempolicy::placing::{Machine, Page, Weights};
+use numaherd_mempolicy::{Errno, Flags, Mode, Policy, Request, Room, kernel_text};
+use numaherd_model::{NodeId, NodeSet, Topology};
+use serde::Serialize;
+
+use crate::args::{Format, PolicyArgs};
+use crate::drop_in;
+
+/// Pages in the picture.
+const SHOWN_PAGES: u64 = 32;
+
+/// What a policy means.
+#[derive(Serialize)]
+struct Explanation {
+    text: String,
+    machine: String,
+    cpuset: NodeSet,
+    /// The CPU that touches the pages is on this node.
+    touched_from: NodeId,
+    /// As the kernel keeps it and prints it in numa_maps; null for "default".
+    kernel: Option<String>,
+    /// The kernel's refusal.
+    refusal: Option<String>,
+    /// The same as numactl's options.
+    numactl: Option<String>,
+    /// The same as tmpfs's mount option.
+    mount: Option<String>,
+    /// In words.
+    means: String,
+    /// Nodes of the first pages, for one that is aligned at index 0.
+    first_pages: Vec<NodeId>,
+    /// Nodes that stand in, in order, when those of the first pages are full; empty: the kernel
+    /// ends a process for want of memory.
+    stand_in: Vec<NodeId>,
+    /// What becomes of it in another cpuset.
+    then: Option<Rebound>,
+}
+
+#[derive(Serialize)]
+struct Rebound {
+    cpuset: NodeSet,
+    kernel: String,
+    first_pages: Vec<NodeId>,
+}
+
+/// A machine to explain on.
+struct Site {
+    name: String,
+    topology: Topology,
+    machine: Machine,
+    room: Room,
+    universes: Universes,
+}
+
+/// Explains a policy.
+pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
+    let site = match &args.machine {
+        Some(name) => Site::of_machine(name)?,
+        None => Site::here()?,
+    };
+    let mut site = match &args.cpuset {
+        Some(list) => {
+            let cpuset = site.nodes(list).context("--cpuset")?;
+            site.within(cpuset)?
+        }
+        None => site,
+    };
+    let request = read(&args.text, &mut site)?;
+    let from = site.touching(args.on.map(NodeId))?;
+    let then = args.then.as_deref().map(|list| site.nodes(list)).transpose().context("--then")?;
+    let lost = then.as_ref().filter(|then| then.intersection(&site.room.memory).is_empty());
+    if let Some(lost) = lost {
+        bail!(
+            "--then {lost}: none of these nodes has memory (those that have: {})",
+            site.room.memory
+        );
+    }
+    let explanation = explain(&args.text, request.as_ref(), &site, from, then.as_ref());
+    match args.output {
+        Format::Json => println!("{}", serde_json::to_string_pretty(&explanation)?),
+        Format::Csv => print!("{}", csv(&explanation)),
+        Format::Table => print!("{}", table(&explanation, &site)),
+    }
+    let refused = explanation.refusal.is_some();
+    Ok(ExitCode::from(u8::from(refused)))
+}
+
+/// Explains on this machine what `run`'s options ask for; None leaves the policy as it is.
+pub fn explain_here(
+    topology: &Topology,
+    request: Option<&Request>,
+    weights: Weights,
+) -> Result<ExitCode> {
+    let mut site = Site::here()?;
+    site.machine.weights.extend(weights);
+    let from = site.touching(topology.cpu_nodes().next().map(|node| node.id))?;
+    let words = Intent { policy: request.cloned(), ..Intent::default() }.words().join(" ");
+    let explanation = explain(&words, request, &site, from, None);
+    print!("{}", table(&explanation, &site));
+    Ok(ExitCode::from(u8::from(explanation.refusal.is_some())))
+}
+
+impl Site {
+    fn here() -> Result<Site> {
+        let (topology, universes) = drop_in::here()?;
+        let allowed = universes.nodes.allowed.clone();
+        let weights = numaherd_linux::weights::read("/".as_ref());
+        Ok(Site::new("this machine".into(), topology, universes, allowed, weights))
+    }
+
+    fn of_machine(name: &str) -> Result<Site> {
+        let topology = super::machine::topology(name)?;
+        let nodes: NodeSet = topology.nodes.iter().map(|node| node.id).collect();
+        let universes = Universes::whole(nodes.clone(), topology.cpus());
+        Ok(Site::new(name.into(), topology, universes, nodes, Weights::new()))
+    }
+
+    fn new(
+        name: String,
+        topology: Topology,
+        universes: Universes,
+        allowed: NodeSet,
+        weights: Weights,
+    ) -> Site {
+        let mut machine = Machine::new(&topology);
+        machine.weights = weights;
+        let memory: NodeSet = topology.memory_nodes().map(|node| node.id).collect();
+        Site { name, machine, room: Room { allowed, memory }, topology, universes }
+    }
+
+    /// A list of any of the machine's nodes.
+    fn nodes(&self, list: &str) -> Result<NodeSet> {
+        let mut all = Lists::new(&self.universes, |_: &str| None);
+        all.widen()?;
+        Ok(all.nodes(list)?)
+    }
+
+    /// The same machine, within a cpuset.
+    fn within(mut self, cpuset: NodeSet) -> Result<Site> {
+        if cpuset.intersection(&self.room.memory).is_empty() {
+            bail!(
+                "--cpuset {cpuset}: none of these nodes has memory (those that have: {})",
+                self.room.memory
+            );
+        }
+        self.universes.nodes.allowed = cpuset.clone();
+        self.room.allowed = cpuset;
+        Ok(self)
+    }
+
+    /// The node of the CPU that touches the pages.
+    fn touching(&self, wanted: Option<NodeId>) -> Result<NodeId> {
+        if let Some(node) = wanted {
+            self.topology.node(node).with_context(|| format!("there is no node {node}"))?;
+            return Ok(node);
+        }
+        let mut with_cpus = self.topology.cpu_nodes().map(|node| node.id);
+        let first = with_cpus.find(|node| self.room.allowed.contains(*node));
+        first.or(self.room.allowed.first()).context("the machine has no node")
+    }
+
+    fn place(
+        &self,
+        policy: Option<&Policy>,
+        index: u64,
+        from: NodeId,
+        full: &NodeSet,
+    ) -> Option<NodeId> {
+        let page = Page { index, local: from };
+        self.machine.place(policy, page, &self.room.allowed, full)
+    }
+
+    fn first_pages(&self, policy: Option<&Policy>, from: NodeId) -> Vec<NodeId> {
+        let none = NodeSet::new();
+        (0..SHOWN_PAGES).filter_map(|index| self.place(policy, index, from, &none)).collect()
+    }
+
+    /// Who stands in for page 0 when every node before is full.
+    fn stand_in(&self, policy: Option<&Policy>, from: NodeId) -> Vec<NodeId> {
+        let mut full = NodeSet::new();
+        let mut order = Vec::new();
+        while let Some(node) = self.place(policy, 0, from, &full) {
+            order.push(node);
+            full.insert(node);
+        }
+        order.drain(..order.len().min(1));
+        order
+    }
+}
+
+/// What a text asks for; None if it asks for no policy. Weights become the site's.
+fn read(text: &str, site: &mut Site) -> Result<Option<Request>> {
+    let text = text.trim();
+    if text.starts_with('-') {
+        let words: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+        let mut options = Options::with_ours(&words);
+        let no_device = |_: &str| Some(Err("devices are known on the running machine only".into()));
+        let intent = if site.name == "this machine" {
+            Intent::read(&mut options, &site.universes, drop_in::device)?
+        } else {
+            Intent::read(&mut options, &site.universes, |text| {
+                text.contains(':').then(|| no_device(text)).flatten()
+            })?
+        };
+        if let [command, ..] = options.rest() {
+            bail!("'{command}' is no option; a policy is explained without a command");
+        }
+        for given in Options::with_ours(&words).flatten().filter(|given| given.key == Key::Weights)
+        {
+            site.machine.weights.extend(numaherd_linux::weights::parse(given.text())?);
+        }
+        return Ok(intent.policy);
+    }
+    if let Some(mount) = text.strip_prefix("mpol=") {
+        return Ok(Some(kernel_text::parse_mount(mount, &site.room.memory)?));
+    }
+    if let Some(mapping) = numaherd_linux::memory::numa_maps::parse(text) {
+        return Ok(Some(kernel_text::parse_map(&mapping.policy)?));
+    }
+    kernel_text::parse_mount(text, &site.room.memory).map(Some).with_context(
+        || "a policy is given as numactl's options, as mpol=…, or as a line of numa_maps",
+    )
+}
+
+fn explain(
+    text: &str,
+    request: Option<&Request>,
+    site: &Site,
+    from: NodeId,
+    then: Option<&NodeSet>,
+) -> Explanation {
+    let made = request.map_or(Ok(None), |request| Policy::new(request, &site.room));
+    let refusal = made.as_ref().err().map(|error| {
+        let errno = match error.errno() {
+            Errno::Invalid => "EINVAL",
+            Errno::NotSupported => "EOPNOTSUPP",
+        };
+        format!("{error} ({errno})")
+    });
+    let policy = made.ok().flatten();
+    let intent = Intent { policy: request.cloned(), ..Intent::default() };
+    let plain = |request: &&Request| request.flags.raw() & !Flags::BALANCING.raw() == 0;
+    let rebound = then.zip(policy.clone()).map(|(cpuset, mut policy)| {
+        policy.rebind(cpuset);
+        let room = Room { allowed: cpuset.clone(), memory: site.room.memory.clone() };
+        let pages = (0..SHOWN_PAGES).filter_map(|index| {
+            let page = Page { index, local: from };
+            site.machine.place(Some(&policy), page, &room.allowed, &NodeSet::new())
+        });
+        Rebound { cpuset: cpuset.clone(), kernel: policy.to_string(), first_pages: pages.collect() }
+    });
+    let accepted = refusal.is_none();
+    Explanation {
+        text: text.to_string(),
+        machine: site.name.clone(),
+        cpuset: site.room.allowed.clone(),
+        touched_from: from,
+        kernel: policy.as_ref().map(Policy::to_string),
+        numactl: request.filter(plain).map(|_| intent.words().join(" ")),
+        mount: request.and_then(kernel_text::format_mount),
+        means: meaning(policy.as_ref(), refusal.as_deref()),
+        first_pages: if accepted { site.first_pages(policy.as_ref(), from) } else { Vec::new() },
+        stand_in: if accepted { site.stand_in(policy.as_ref(), from) } else { Vec::new() },
+        refusal,
+        then: rebound,
+    }
+}
+
+/// In words.
+fn meaning(policy: Option<&Policy>, refusal: Option<&str>) -> String {
+    if let Some(refusal) = refusal {
+        return format!("the kernel refuses it: {refusal}");
+    }
+    let Some(policy) = policy else {
+        return "no policy here: that of the next scope counts, the task's or else the node of the CPU that touches".into();
+    };
+    let nodes = policy.nodes();
+    let mut text = match policy.mode() {
+        Mode::Default | Mode::Local => {
+            "the node of the CPU that touches first, others when it is full".into()
+        }
+        Mode::Preferred => format!("node {nodes} first, others when it is full"),
+        Mode::Bind => format!(
+            "nodes {nodes} only, the nearest to the CPU first; when they are full, a process is killed"
+        ),
+        Mode::Interleave => {
+            format!("pages in turn over nodes {nodes}, by their place in the address space or file")
+        }
+        Mode::PreferredMany => format!(
+            "nodes {nodes} first, the nearest to the CPU before the others; all when they are full"
+        ),
+        Mode::WeightedInterleave => {
+            format!("pages in turn over nodes {nodes}, as many in a row as each one's weight")
+        }
+    };
+    // preferred nodes are the kernel's exception, whatever the flags say
+    if matches!(policy.mode(), Mode::Preferred | Mode::PreferredMany) {
+        text += "; they stay these numbers when the cpuset changes";
+    } else if policy.flags().has(Flags::STATIC) {
+        text += "; the nodes stay these numbers when the cpuset changes";
+    } else if policy.flags().has(Flags::RELATIVE) {
+        text += "; the nodes count within the cpuset, and anew when it changes";
+    } else if !nodes.is_empty() {
+        text += "; when the cpuset changes, the nodes move to the same places of the new one";
+    }
+    if policy.flags().has(Flags::BALANCING) {
+        text += "; the kernel's balancing may move pages among them";
+    }
+    text
+}
+
+fn table(explanation: &Explanation, site: &Site) -> String {
+    let mut out = String::new();
+    let Explanation { text, machine, cpuset, touched_from, .. } = explanation;
+    // writing to a String cannot fail
+    let _ =
+        writeln!(out, "{text}\non {machine}, cpuset {cpuset}, touched from node {touched_from}\n");
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(out, "{name:<16}{value}");
+    };
+    line("means", &explanation.means);
+    if explanation.refusal.is_some() {
+        return out;
+    }
+    line("the kernel says", explanation.kernel.as_deref().unwrap_or("default"));
+    if let Some(words) = explanation.numactl.as_deref().filter(|words| !words.is_empty()) {
+        line("numactl", words);
+    }
+    if let Some(mount) = &explanation.mount {
+        line("tmpfs", &format!("mpol={mount}"));
+    }
+    let _ = writeln!(out, "\nthe first pages ({SHOWN_PAGES}, from an address that begins a round)");
+    out += &picture(&explanation.first_pages, &site.topology);
+    let nodes = |all: &[NodeId]| all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let full = match explanation.stand_in.as_slice() {
+        [] => "no node stands in: when full, the kernel kills a process".to_string(),
+        all => format!("when the first page's node is full, in this order: {}", nodes(all)),
+    };
+    let _ = writeln!(out, "{full}");
+    if let Some(then) = &explanation.then {
+        let _ = writeln!(out, "\nin cpuset {}: {}", then.cpuset, then.kernel);
+        out += &picture(&then.first_pages, &site.topology);
+    }
+    out
+}
+
+/// One line a node, one column a page.
+fn picture(pages: &[NodeId], topology: &Topology) -> String {
+    let mut out = String::new();
+    for node in topology.memory_nodes() {
+        let marks: String =
+            pages.iter().map(|page| if *page == node.id { '#' } else { '.' }).collect();
+        let share = pages.iter().filter(|page| **page == node.id).count();
+        let _ = writeln!(out, "  node {:<3} {marks}  {share}", node.id);
+    }
+    out
+}
+
+fn csv(explanation: &Explanation) -> String {
+    let mut out = String::from("page,node\n");
+    for (page, node) in explanation.first_pages.iter().enumerate() {
+        let _ = writeln!(out, "{page},{node}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn explained(text: &str, cpuset: Option<&str>, then: Option<&str>) -> (Explanation, String) {
+        let mut site = Site::of_machine("2x4").unwrap();
+        if let Some(cpuset) = cpuset {
+            site = site.within(cpuset.parse().unwrap()).unwrap();
+        }
+        let request = read(text, &mut site).unwrap();
+        let then = then.map(|list| list.parse().unwrap());
+        let from = site.touching(None).unwrap();
+        let explanation = explain(text, request.as_ref(), &site, from, then.as_ref());
+        let table = table(&explanation, &site);
+        (explanation, table)
+    }
+
+    #[test]
+    fn every_way_to_write_a_policy_comes_to_the_same() {
+        for text in
+            ["-m 1", "mpol=bind:1", "bind:1", "7f00a000 bind:1 anon=1 N1=1 kernelpagesize_kB=4"]
+        {
+            let (explanation, _) = explained(text, None, None);
+            assert_eq!(explanation.kernel.as_deref(), Some("bind:1"), "{text}");
+            assert_eq!(explanation.numactl.as_deref(), Some("--membind=1"));
+            assert_eq!(explanation.mount.as_deref(), Some("bind:1"));
+            assert!(explanation.stand_in.is_empty());
+        }
+    }
+
+    #[test]
+    fn the_picture_shows_pages_in_turn() {
+        let (explanation, table) = explained("--interleave=all", None, None);
+        assert_eq!(explanation.first_pages[..3], [NodeId(0), NodeId(1), NodeId(0)]);
+        assert!(table.contains("node 1   .#.#.#"), "{table}");
+        assert!(table.contains("full, in this order: 1"), "{table}");
+        let (weighted, _) = explained("-w 0-1 --weights 0=3,1=1", None, None);
+        // three on node 0, one on node 1, and again
+        let shown: Vec<u32> = weighted.first_pages[..8].iter().map(|node| node.0).collect();
+        assert_eq!(shown, [0, 0, 0, 1, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_and_a_changed_cpuset_too() {
+        let (explanation, _) = explained("mpol=bind:1", Some("0"), None);
+        assert!(explanation.refusal.unwrap().ends_with("(EINVAL)"));
+        let (explanation, _) = explained("-m 0", Some("0"), Some("1"));
+        assert_eq!(explanation.then.unwrap().kernel, "bind:1");
+        let mut site = Site::of_machine("2x4").unwrap();
+        for text in ["-m 9", "-m 0 ls", "mpol=bind", "what"] {
+            assert!(read(text, &mut site).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Whom a balance looks after: processes it was named, those of control groups, or all that are
+//! busy; the last two change while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use numaherd_linux::cgroup;
+use numaherd_linux::process::TaskReader;
+use numaherd_linux::sys::clock;
+
+/// How often it is looked who is there. Guessed: a process that lives shorter is not worth it.
+const LOOK: Duration = Duration::from_secs(2);
+/// A process of `--all` must use so much of a CPU, per mille, to be looked after: herd places no
+/// thread that is less than 250 per mille busy.
+const BUSY_PERMILLE: u64 = 100;
+
+/// Whom.
+pub struct Targets {
+    named: Vec<u32>,
+    groups: Vec<PathBuf>,
+    all: bool,
+    reader: TaskReader,
+    /// When it was last looked, and each process's CPU time in ticks then.
+    last: Option<(Instant, BTreeMap<u32, u64>)>,
+}
+
+impl Targets {
+    /// Finds the groups.
+    pub fn new(named: Vec<u32>, groups: &[PathBuf], all: bool) -> Result<Targets> {
+        let root = Path::new("/");
+        let mut folders = Vec::new();
+        for group in groups {
+            let folder = cgroup::find(root, group)?;
+            let none = || format!("no control group (version 2) {}", group.display());
+            let folder = folder.with_context(none)?;
+            let members = cgroup::processes(&folder)?.unwrap_or_default();
+            ensure!(!members.is_empty(), "no process in control group {}", group.display());
+            folders.push(folder);
+        }
+        let reader = TaskReader::new(root);
+        Ok(Targets { named, groups: folders, all, reader, last: None })
+    }
+
+    /// Whether there may be nobody for a while.
+    pub fn may_be_empty(&self) -> bool {
+        self.all
+    }
+
+    /// Who is to be looked after now; None when that is as it was, or was looked up just now.
+    pub fn look(&mut self) -> Result<Option<Vec<u32>>> {
+        let changes = self.all || !self.groups.is_empty();
+        match &self.last {
+            Some((at, _)) if !changes || at.elapsed() < LOOK => return Ok(None),
+            _ => {}
+        }
+        let mut pids: BTreeSet<u32> = self.named.iter().copied().collect();
+        for group in &self.groups {
+            pids.extend(cgroup::processes(group)?.unwrap_or_default());
+        }
+        // The supervisor of this run, and we, in a group that is looked after.
+        let ours: BTreeSet<u32> = self.reader.tree(std::process::id())?.into_iter().collect();
+        pids.retain(|pid| !ours.contains(pid) || self.named.contains(pid));
+        let used = if self.all { self.cpu_ticks(&ours)? } else { BTreeMap::new() };
+        pids.extend(self.busy(&used));
+        self.last = Some((Instant::now(), used));
+        Ok(Some(pids.into_iter().collect()))
+    }
+
+    /// CPU time of every process but kernel threads and ours, all its threads together.
+    fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<u32, u64>> {
+        let mut used = BTreeMap::new();
+        for pid in self.reader.processes()? {
+            let Some(leader) = self.reader.stat(pid, pid)? else { continue };
+            // Kernel threads are children of process 2.
+            if pid == 2 || leader.ppid == 2 || ours.contains(&pid) {
+                continue;
+            }
+            let mut ticks = 0;
+            for tid in self.reader.threads(pid)?.unwrap_or_default() {
+                ticks += self.reader.stat(pid, tid)?.map_or(0, |stat| stat.cpu_ticks);
+            }
+            used.insert(pid, ticks);
+        }
+        Ok(used)
+    }
+
+    fn busy(&self, used: &BTreeMap<u32, u64>) -> Vec<u32> {
+        let Some((at, before)) = &self.last else { return Vec::new() };
+        let elapsed_ns = at.elapsed().as_nanos() as u64;
+        let tick = clock::tick().0;
+        let busy = |pid: &u32, now: u64| {
+            let then = before.get(pid).copied().unwrap_or(0);
+            now.saturating_sub(then) * tick * 1000 >= elapsed_ns * BUSY_PERMILLE
+        };
+        used.iter().filter(|(pid, now)| busy(pid, **now)).map(|(pid, _)| *pid).collect()
+    }
+}

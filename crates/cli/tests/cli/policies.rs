@@ -1,0 +1,175 @@
+//! Memory policies from the command line: `run`, `policy`, `memtoy`, `bench pft`, and the names
+//! of numactl's tools beside the originals, where those are installed.
+
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use crate::skip;
+use crate::transcript::{Transcript, feed, numaherd, program, run};
+
+/// A folder with links to the program under the names of other tools.
+fn links() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for tool in ["numactl", "numastat", "migratepages", "memhog", "numad"] {
+        symlink(program(), folder.path().join(tool)).unwrap();
+    }
+    folder
+}
+
+fn tool(links: &tempfile::TempDir, name: &str, words: &[&str]) -> Transcript {
+    run(Command::new(links.path().join(name)).args(words))
+}
+
+/// The same words to the original; None where it is not installed.
+fn original(name: &str, words: &[&str]) -> Option<Transcript> {
+    let path = format!("/usr/bin/{name}");
+    std::path::Path::new(&path).exists().then(|| run(Command::new(path).args(words)))
+}
+
+/// Called as numactl, it prints and ends as numactl does.
+#[test]
+fn under_numactls_name_it_behaves_as_numactl() {
+    let links = links();
+    for words in [
+        &["-s"][..],
+        &["-C", "0", "-s"],
+        &["-l", "-s"],
+        &["-m", "0", "-s"],
+        &["-i", "all", "--show", "--nonsense"],
+        &["-m", "99", "true"],
+        &["-m", "0", "-i", "0", "true"],
+        &["--pref=0", "true"],
+        &["-m", "0"],
+        &["-C", "0", "sh", "-c", "grep Cpus_allowed_list /proc/self/status; exit 7"],
+        &["/no/such/command"],
+        &["--length=4096", "true"],
+    ] {
+        let ours = tool(&links, "numactl", words);
+        let Some(theirs) = original("numactl", words) else { return skip("numactl is missing") };
+        // Before its usage the original prints an empty line, where a program would read results.
+        let result = |of: &Transcript| (of.code, of.stdout.trim_start().to_string());
+        assert_eq!(result(&ours), result(&theirs), "{ours}\n{theirs}");
+    }
+}
+
+/// numastat's layouts are the original's: the same lines, figures apart.
+#[test]
+fn under_numastats_name_the_layout_is_numastats() {
+    let links = links();
+    let pid = std::process::id().to_string();
+    let shape = |transcript: &Transcript| -> Vec<String> {
+        let digits = |c: char| if c.is_ascii_digit() { '0' } else { c };
+        // widths of columns matter, and figures move between two looks
+        transcript.stdout.lines().map(|line| line.chars().map(digits).collect()).collect()
+    };
+    for words in [&[][..], &["-n"], &["-p", &pid]] {
+        let ours = tool(&links, "numastat", words).ends_with(0);
+        let Some(theirs) = original("numastat", words) else { return skip("numastat is missing") };
+        let (ours, theirs) = (shape(&ours), shape(&theirs));
+        assert_eq!(ours.len(), theirs.len(), "{ours:#?}\n{theirs:#?}");
+        for (our, their) in ours.iter().zip(&theirs) {
+            let name = |line: &str| line.split_whitespace().next().map(str::to_string);
+            assert_eq!(
+                (our.len(), name(our)),
+                (their.len(), name(their)),
+                "{ours:#?}\n{theirs:#?}"
+            );
+        }
+    }
+}
+
+/// The other tools do their work, and refuse with exit code 1.
+#[test]
+fn the_other_tools_do_their_work() {
+    let links = links();
+    let hog = tool(&links, "memhog", &["-H", "21m", "membind", "0"]).ends_with(0);
+    assert_eq!(hog.stdout, "...\n", "10 MiB a dot: {hog}");
+    tool(&links, "memhog", &["1m", "interleave"]).ends_with(1);
+    let me = std::process::id().to_string();
+    tool(&links, "migratepages", &[&me, "0", "0"]).ends_with(0);
+    tool(&links, "migratepages", &["999999999", "0", "0"]).ends_with(1);
+    tool(&links, "migratepages", &[&me, "0"]).ends_with(1);
+    let advice = tool(&links, "numad", &["-w", "1:1"]).ends_with(0);
+    assert!(advice.stdout.trim().parse::<numaherd_model::NodeSet>().is_ok(), "{advice}");
+    tool(&links, "numad", &["-i", "15"]).ends_with(1);
+}
+
+/// `run` starts the command under the policy and ends with its code; its own errors are one line.
+#[test]
+fn run_is_numactl_with_errors_of_our_own() {
+    let script = "grep -q 'bind:0' /proc/self/numa_maps && exit 5";
+    run(&mut numaherd(&["run", "-m", "0", "--", "sh", "-c", script])).ends_with(5);
+    run(&mut numaherd(&["run", "-C", "0", "true"])).ends_with(0);
+    run(&mut numaherd(&["run", "/no/such/command"])).refuses(127, &["/no/such/command"]);
+    run(&mut numaherd(&["run", "-m", "0"])).refuses(2, &["command is missing"]);
+    run(&mut numaherd(&["run", "-m", "77", "true"])).refuses(2, &["77", "out of range"]);
+    run(&mut numaherd(&["run", "-m", "0", "--home-node=0", "true"]))
+        .refuses(2, &["--shm or --file"]);
+    run(&mut numaherd(&["run", "--weights", "0=0", "true"])).refuses(2, &["0=3,1=1"]);
+    let explained = run(&mut numaherd(&["run", "--explain", "-m", "0"])).ends_with(0);
+    assert!(explained.stdout.contains("bind:0") && explained.stdout.contains("node 0   ####"));
+    let help = run(&mut numaherd(&["run", "--help"])).ends_with(0);
+    assert!(
+        help.stdout.contains("numaherd run") && help.stdout.contains("--preferred-many"),
+        "{help}"
+    );
+}
+
+/// A policy on shared memory is set, dumped and verified.
+#[test]
+fn shared_memory_gets_a_policy() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = folder.path().join("memory");
+    let file = format!("--file={}", file.display());
+    let words = ["run", "--length=64k", &file, "--membind=0", "--verify", "--dump"];
+    let set = run(&mut numaherd(&words)).ends_with(0);
+    let dump = "0000000000000000-0000000000010000: bind : 0 \n";
+    assert_eq!(set.stdout, dump, "{set}");
+    let nodes = run(&mut numaherd(&["run", &file, "--dump-nodes"])).ends_with(0);
+    assert_eq!(nodes.stdout, "0000000000000000-0000000000010000: 0\n", "{nodes}");
+    run(&mut numaherd(&["run", &file, "--touch", "true"])).ends_with(2);
+    run(&mut numaherd(&["run", "--touch", &file])).refuses(2, &["after shared memory"]);
+    let absent = format!("--file={}", folder.path().join("none").display());
+    run(&mut numaherd(&["run", &absent])).refuses(1, &["--length"]);
+}
+
+/// A policy is explained before it is applied, on machines that are not here too.
+#[test]
+fn a_policy_is_explained() {
+    let words = ["policy", "mpol=interleave=relative:0-1", "--machine", "2x4", "--cpuset", "1"];
+    let json = run(&mut numaherd(&[&words[..], &["-o", "json"]].concat())).ends_with(0).json();
+    assert_eq!(json["kernel"], "interleave=relative:1");
+    assert_eq!(json["mount"], "interleave=relative:0-1");
+    let refused = ["policy", "-m 0", "--machine", "2x4", "--cpuset", "7"];
+    run(&mut numaherd(&refused)).refuses(1, &["--cpuset", "7 is out of range"]);
+    run(&mut numaherd(&["policy", "nonsense"])).refuses(1, &["mpol="]);
+    let einval =
+        run(&mut numaherd(&["policy", "mpol=bind:1", "--machine", "2x4", "--cpuset", "0"]));
+    assert!(einval.ends_with(1).stdout.contains("EINVAL"));
+}
+
+/// memtoy's sessions can be scripts; a line that fails is named.
+#[test]
+fn memtoy_runs_a_script() {
+    let session = "anon a 16p\nbind a bind:0\ntouch a\nwhere a\nquit\nnot reached\n";
+    let told = feed(&mut numaherd(&["memtoy"]), session).ends_with(0);
+    assert!(told.stdout.contains("16 pages on node 0"), "{told}");
+    assert!(told.stdout.contains("pages 0-15: bind:0"), "{told}");
+    let wrong = feed(&mut numaherd(&["memtoy", "--strict"]), "show\ntouch b\n").ends_with(1);
+    assert_eq!(wrong.stderr, "numaherd: memtoy line 2: there is no b\n");
+}
+
+/// pft counts a fault for each page.
+#[test]
+fn pft_counts_a_fault_for_each_page() {
+    for words in [&[][..], &["-S"], &["-p", "-n", "2"]] {
+        let words = [&["bench", "pft", "-m", "4m", "-o", "json"][..], words].concat();
+        let json = run(&mut numaherd(&words)).ends_with(0).json();
+        assert_eq!(json["pages"], 1024);
+        let faults = json["minor_faults"].as_u64().unwrap();
+        assert!((1024..1100).contains(&faults), "{json}");
+    }
+    let table = run(&mut numaherd(&["bench", "pft", "-m", "1m", "--tables", "2"])).ends_with(0);
+    assert_eq!(table.stdout.matches("flt/cpu/s").count(), 4, "{table}");
+    run(&mut numaherd(&["bench", "pft", "-c", "65"])).refuses(1, &["1 to 64"]);
+}

@@ -1,0 +1,124 @@
+//! `doctor`, `status`, `advise` and `explain` on this host: what they say on any machine, with and
+//! without nodes, and to whoever asks for something that is not there.
+
+use std::process::Command;
+
+use crate::transcript::{numaherd, program, run};
+use crate::{is_root, skip};
+
+/// A run's log, as balance writes it: its lines are a format that outlives a version.
+const LOG: &str = r#"{"v":1,"t":0,"event":"begin","run":"9-8","boot":"b","pid":9,"start":8,"about":"process 7"}
+{"v":1,"t":100000000,"event":"state","strength_permille":20,"converged":false,"faults":9,"tasks":2,"waiting":null}
+{"v":1,"t":100000000,"event":"action","action":{"do":"place-task","task":{"tid":71,"start":5},"node":1,"cpus":"4-7","why":"memory-there","permille":950},"outcome":{"outcome":"done","moved":0}}
+{"v":1,"t":100000000,"event":"action","action":{"do":"move-pages","region":{"process":{"tgid":7,"start":5},"start":4194304},"len":2097152,"to":1,"pages":512,"why":"users-there","permille":990},"outcome":{"outcome":"partial","moved":500,"refused":{"busy":12,"shared":0,"full":0,"absent":0,"other":0}}}
+{"v":1,"t":2500000000,"event":"state","strength_permille":990,"converged":true,"faults":9,"tasks":2,"waiting":null}
+{"v":1,"t":26000000"#;
+
+/// Every finding has a state, and whatever is not as it could be says what to do.
+#[test]
+fn doctor_says_what_to_do_wherever_something_is_missing() {
+    let json = run(&mut numaherd(&["doctor", "-o", "json"])).ends_with(0).json();
+    let findings = json["findings"].as_array().unwrap();
+    for topic in ["kernel", "nodes", "kernel balancing", "hinting faults", "undo", "lab"] {
+        assert!(findings.iter().any(|finding| finding["topic"] == topic), "{topic} in {json}");
+    }
+    for finding in findings {
+        let ok = finding["state"] == "ok";
+        assert_eq!(ok, finding["remedy"].is_null(), "{finding}");
+    }
+    assert_eq!(json["privileges"].as_array().unwrap().len(), 5, "{json}");
+    assert_eq!(json["commands"].as_array().unwrap().len(), 4, "{json}");
+    let table = run(&mut numaherd(&["doctor"])).ends_with(0);
+    assert!(table.stdout.contains("capability") && table.stderr.is_empty(), "{table}");
+    let csv = run(&mut numaherd(&["doctor", "-o", "csv"])).ends_with(0);
+    assert!(csv.stdout.starts_with("what,state,found,to do\n"), "{csv}");
+}
+
+/// A busy process is found and named; where there is one node, that is all there is to say.
+#[test]
+fn status_names_who_runs_and_keeps_its_names() {
+    let words = ["bench", "numa02", "--threads", "1", "--size", "1M", "--seconds", "30"];
+    let mut load = numaherd(&words).stdout(std::process::Stdio::null()).spawn().unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    let pid = load.id().to_string();
+    let one = run(&mut numaherd(&["status", "-p", &pid, "-o", "json"]));
+    let table = run(&mut numaherd(&["status", "-p", &pid]));
+    load.kill().unwrap();
+    load.wait().unwrap();
+    let json = one.ends_with(0).json();
+    let process = &json["processes"][0];
+    assert_eq!((&process["pid"], &process["command"]), (&load.id().into(), &"numaherd".into()));
+    for name in ["threads", "cpus_used", "local_share", "local_share_source", "coverage"] {
+        assert!(!process[name].is_null(), "{name} in {process}");
+    }
+    assert!(process["cpus_used"].as_f64().unwrap() > 0.0, "{process}");
+    let nodes = json["nodes"].as_array().unwrap().len();
+    let table = table.ends_with(0);
+    if nodes == 1 {
+        assert_eq!(process["local_share"], 1.0, "{process}");
+        assert!(table.stdout.contains("one memory node: nothing is remote"), "{table}");
+    }
+}
+
+/// An ordinary user sees processes, and is told of those whose memory is not theirs to see.
+#[test]
+fn status_works_for_an_ordinary_user() {
+    if !is_root() {
+        return skip("only root can become another user");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("numaherd");
+    std::fs::copy(program(), &copy).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&copy);
+    let pid = std::process::id().to_string();
+    command.args(["status", "-p", &pid, "--sample", "0.3", "-o", "json"]).current_dir("/");
+    let json = run(&mut command).ends_with(0).json();
+    assert_eq!(json["processes"][0]["pid"], std::process::id(), "{json}");
+}
+
+/// A run is told by task, by page, and as a whole, though its last line is torn.
+#[test]
+fn a_run_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("run.jsonl");
+    std::fs::write(&path, LOG).unwrap();
+    let log = path.to_str().unwrap();
+    let explain =
+        |more: &[&str]| run(&mut numaherd(&[&["explain", log], more].concat())).ends_with(0);
+    let all = explain(&[]);
+    for word in ["process 7", "1 tasks placed", "500 pages moved", "from 2.5 s on; 99.0 % local"] {
+        assert!(all.stdout.contains(word), "'{word}' in {all}");
+    }
+    let task = explain(&["--task", "71", "-o", "json"]).json();
+    assert_eq!(task["actions"].as_array().unwrap().len(), 1, "{task}");
+    let action = task["actions"][0]["action"].as_str().unwrap();
+    assert!(action.contains("95.0 % of its faults are on memory there"), "{action}");
+    let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
+    assert!(page.stdout.contains("12 in use at that moment"), "{page}");
+    let never = explain(&["--task", "72"]);
+    assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
+}
+
+/// Whatever is not there is named in one line.
+#[test]
+fn what_is_not_there_is_named() {
+    let empty = tempfile::tempdir().unwrap();
+    let refuses = |words: &[&str], told: &[&str]| {
+        run(numaherd(words).env("NUMAHERD_CACHE", empty.path())).refuses(1, told);
+    };
+    refuses(&["status", "-p", "999999999"], &["no process 999999999"]);
+    refuses(&["advise", "-p", "999999999"], &["no process 999999999"]);
+    refuses(&["explain", "9-9"], &["no run '9-9'", "none"]);
+    refuses(&["explain", "last"], &["balance has not run"]);
+    refuses(&["explain", "/dev/null"], &["no file and no run"]);
+    let wrong = |words: &[&str], told: &[&str]| {
+        run(&mut numaherd(words)).refuses(2, told);
+    };
+    wrong(&["status", "--sample", "0"], &["'0'", "--sample", "10"]);
+    wrong(&["explain", "x", "--page", "zz"], &["'zz'", "--page", "0x7f00a0000000"]);
+    wrong(&["explain", "x", "--page", "0", "--task", "1"], &["--page", "--task"]);
+    wrong(&["balance", "-p", "1", "--apply"], &["--all"]);
+}

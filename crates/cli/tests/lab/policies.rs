@@ -1,0 +1,63 @@
+//! Memory policies against the kernel, and ours against numactl: a short version of
+//! `make conformance`, with the example `conform` of the crate `linux`. The page fault test with
+//! the kernel's own count, and where memtoy's pages really go.
+
+use crate::Bench;
+use crate::transcript::{program, run};
+
+/// The example, beside the program.
+fn conform() -> String {
+    let example = std::path::Path::new(program()).with_file_name("examples").join("conform");
+    assert!(example.exists(), "{} is not built: make lab-test", example.display());
+    example.to_str().unwrap().to_string()
+}
+
+/// Random policies in random cpusets place pages as the crate predicts; generated command lines
+/// do what numactl's do; what numactl's own tests look at holds.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn policies_do_what_is_predicted_and_what_numactl_does() {
+    let bench = Bench::new();
+    let script = format!(
+        "ln -s {} numactl; c={}; $c asserts 2 && $c policies 300 2 && $c lines 60 2 /usr/bin/numactl $PWD/numactl",
+        program(),
+        conform()
+    );
+    let mut command = bench.command(&["lab", "run", "--no-distance"], &["sh", "-c", &script]);
+    let told = run(&mut command).ends_with(0);
+    for last in ["3 asserts of our own, 0 failed", "300 cases", "60 command lines"] {
+        assert!(told.stdout.contains(last), "{told}");
+    }
+    assert!(!told.stdout.contains("DIFFERENT"), "{told}");
+    bench.left_nothing();
+}
+
+/// Pages lie where memtoy bound them and move where it is told; pft's faults are the kernel's; a
+/// policy and its weights reach the child.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn pages_are_where_they_were_bound() {
+    let bench = Bench::new();
+    let script = format!(
+        "n={}
+        printf 'anon a 16p\\nbind a interleave:0-1\\ntouch a\\nwhere a\\nmigrate 0 1\\nwhere a\\n' | $n memtoy --strict > toy
+        $n bench pft -m 32m -t 3 -p -S -o json > pft
+        $n run --weights 0=3,1=1 -w 0-1 sh -c 'cat /sys/kernel/mm/mempolicy/weighted_interleave/node0; exec numactl --show' > shown
+        $n run --weights 0=7 -w 0-1 > /dev/null 2>&1; cat /sys/kernel/mm/mempolicy/weighted_interleave/node0 > kept",
+        program()
+    );
+    let mut command = bench.command(&["lab", "run", "--no-distance"], &["sh", "-c", &script]);
+    run(&mut command).ends_with(0);
+    let toy = bench.shared("toy");
+    // 16 pages in turn over two nodes; then those of node 0 move too
+    assert_eq!(toy.matches("       8 pages on node").count(), 2, "{toy}");
+    assert!(toy.contains("      16 pages on node 1"), "{toy}");
+    let pft: serde_json::Value = serde_json::from_str(&bench.shared("pft")).unwrap();
+    // 32 MiB in three pieces of whole pages
+    assert_eq!(pft["pages"], 8190);
+    assert!((8190..8272).contains(&pft["minor_faults"].as_u64().unwrap()), "{pft}");
+    let shown = bench.shared("shown");
+    assert!(shown.starts_with("3\npolicy: [6]\n") || shown.starts_with("3\npolicy: "), "{shown}");
+    assert_eq!(bench.shared("kept"), "3\n", "weights stay when there is no command to run");
+    bench.left_nothing();
+}

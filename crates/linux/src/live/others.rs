@@ -1,0 +1,149 @@
+//! How much of each node's CPUs tasks take that are not in our care, so that nobody is placed on
+//! CPUs that others keep busy.
+//!
+//! What is busy and not ours, over about a second. A task that changes nodes in between would
+//! count on the wrong one; so a node is never given more than there is on the whole machine, and
+//! what counts is the least of the last [`WINDOWS`]: a burst is nothing to make room for, and
+//! capacity that comes and goes would move tasks to and fro.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use numaherd_model::{CpuId, Nanos, NodeState, Task, TaskId, Topology};
+
+/// Seconds over which a load must last to count. Guessed.
+const WINDOWS: usize = 3;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Others {
+    before: Option<Sample>,
+    /// The last windows, per mille of one CPU for each node, newest last.
+    windows: VecDeque<Vec<u32>>,
+}
+
+#[derive(Debug)]
+struct Sample {
+    at: Nanos,
+    busy: BTreeMap<CpuId, Nanos>,
+    ours: BTreeMap<TaskId, Nanos>,
+}
+
+impl Others {
+    /// Whether a window has passed since the last sample.
+    pub fn is_due(&self, now: Nanos, window: Nanos) -> bool {
+        self.before.as_ref().is_none_or(|before| now.since(before.at) >= window)
+    }
+
+    /// A new sample: busy time of each CPU, and the tasks in our care.
+    pub fn sample(
+        &mut self,
+        now: Nanos,
+        busy: BTreeMap<CpuId, Nanos>,
+        tasks: &[Task],
+        topology: &Topology,
+    ) {
+        let ours = tasks.iter().map(|task| (task.id, task.cpu_time)).collect();
+        let sample = Sample { at: now, busy, ours };
+        if let Some(before) = self.before.replace(sample) {
+            let window = window(&before, self.before.as_ref(), tasks, topology);
+            self.windows.push_back(window);
+            if self.windows.len() > WINDOWS {
+                self.windows.pop_front();
+            }
+        }
+    }
+
+    /// Fills in what others take of each node. Nothing is known before the second window.
+    pub fn fill(&self, nodes: &mut [NodeState], topology: &Topology) {
+        for state in nodes {
+            let index = topology.nodes.iter().position(|node| node.id == state.id);
+            let of = |window: &Vec<u32>| index.and_then(|i| window.get(i).copied()).unwrap_or(0);
+            let least = self.windows.iter().map(of).min().unwrap_or(0);
+            state.others_permille = if self.windows.len() < 2 { 0 } else { least };
+        }
+    }
+}
+
+/// Per mille of one CPU that others took of each node between two samples.
+fn window(before: &Sample, now: Option<&Sample>, tasks: &[Task], topology: &Topology) -> Vec<u32> {
+    let Some(now) = now else { return Vec::new() };
+    let elapsed = now.at.since(before.at).0.max(1);
+    let took = |task: &Task| {
+        let then = before.ours.get(&task.id).copied();
+        task.cpu_time.since(then.unwrap_or(Nanos(task.cpu_time.0.saturating_sub(elapsed)))).0
+    };
+    let (mut busy, mut ours) = (Vec::new(), vec![0; topology.nodes.len()]);
+    for node in &topology.nodes {
+        let of = |cpu: CpuId| Some(now.busy.get(&cpu)?.since(*before.busy.get(&cpu)?).0);
+        busy.push(node.cpus.iter().filter_map(of).sum::<u64>());
+    }
+    for task in tasks {
+        let node = topology.nodes.iter().position(|node| node.cpus.contains(task.last_cpu));
+        if let Some(node) = node {
+            ours[node] += took(task);
+        }
+    }
+    let all = busy.iter().sum::<u64>().saturating_sub(ours.iter().sum());
+    let others = busy.iter().zip(&ours).map(|(busy, ours)| busy.saturating_sub(*ours).min(all));
+    others.map(|time| u32::try_from(time.saturating_mul(1000) / elapsed).unwrap_or(0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Two nodes of four CPUs; a task of ours on CPU 0 that is always busy, and strangers that
+    /// take `share` per mille of CPU 1, from `moved` on of CPU 5.
+    fn after(seconds: u64, share: u64, moved: u64) -> Vec<u32> {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        let mut others = Others::default();
+        let mut snapshot = scene.snapshot();
+        for second in 0..=seconds {
+            let now = Nanos(second * SECOND);
+            snapshot.tasks[0].cpu_time = now;
+            let (left, right) = (second.min(moved), second.saturating_sub(moved));
+            let busy = [(0, second * 1000), (1, left * share), (5, right * share)];
+            let busy = busy.map(|(cpu, ms)| (CpuId(cpu), Nanos(ms * 1_000_000)));
+            assert!(others.is_due(now, Nanos(SECOND)));
+            others.sample(now, BTreeMap::from(busy), &snapshot.tasks, &snapshot.topology);
+            assert!(!others.is_due(now, Nanos(SECOND)));
+        }
+        let topology = snapshot.topology.clone();
+        others.fill(&mut snapshot.nodes, &topology);
+        snapshot.nodes.iter().map(|node| node.others_permille).collect()
+    }
+
+    #[test]
+    fn what_is_busy_and_not_ours_is_the_others() {
+        assert_eq!(after(3, 700, 99), [700, 0]);
+        assert_eq!(after(3, 0, 99), [0, 0]);
+    }
+
+    #[test]
+    fn one_window_is_not_enough_and_what_ended_does_not_count() {
+        assert_eq!(after(1, 900, 99), [0, 0]);
+        assert_eq!(after(4, 900, 3), [0, 0]);
+        assert_eq!(after(6, 900, 3), [0, 900]);
+    }
+
+    #[test]
+    fn a_task_of_ours_that_changed_nodes_is_nobody_else() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        let mut snapshot = scene.snapshot();
+        let mut others = Others::default();
+        for second in 0..4 {
+            // It ran on CPU 4 and is seen on CPU 0.
+            snapshot.tasks[0].cpu_time = Nanos(second * SECOND);
+            let busy = BTreeMap::from([(CpuId(4), Nanos(second * SECOND))]);
+            others.sample(Nanos(second * SECOND), busy, &snapshot.tasks, &snapshot.topology);
+        }
+        let topology = snapshot.topology.clone();
+        others.fill(&mut snapshot.nodes, &topology);
+        assert!(snapshot.nodes.iter().all(|node| node.others_permille == 0));
+    }
+}

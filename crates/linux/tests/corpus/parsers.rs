@@ -1,0 +1,45 @@
+//! Every parser of memory policies on one text. What is read must read back from what it prints;
+//! nothing may panic.
+
+use numaherd_linux::memory::numa_maps;
+use numaherd_linux::weights;
+use numaherd_mempolicy::intent::{Intent, Universes};
+use numaherd_mempolicy::lists::{parse_cpus, parse_nodes};
+use numaherd_mempolicy::numactl::Options;
+use numaherd_mempolicy::{Policy, Room, kernel_text};
+
+/// Gives `text` to all of them.
+pub fn all(text: &str) {
+    let memory = "0-1,3".parse().unwrap();
+    let universes = Universes::whole("0-1,3".parse().unwrap(), "0-7,64".parse().unwrap());
+    if let Ok(nodes) = parse_nodes(text, &universes.nodes, |_| None) {
+        let _ = nodes.to_string().parse::<numaherd_model::NodeSet>().unwrap();
+    }
+    let _ = parse_cpus(text, &universes.cpus);
+    if let Ok(request) = kernel_text::parse_mount(text, &memory) {
+        if let Some(printed) = kernel_text::format_mount(&request) {
+            assert_eq!(kernel_text::parse_mount(&printed, &memory).as_ref(), Ok(&request));
+        }
+        let room = Room { allowed: memory.clone(), memory: memory.clone() };
+        if let Ok(Some(mut policy)) = Policy::new(&request, &room) {
+            let read = kernel_text::parse_map(&policy.to_string()).unwrap();
+            assert_eq!((&read.nodes, read.mode), (policy.nodes(), policy.mode()));
+            policy.rebind(&"3".parse().unwrap());
+        }
+    }
+    let _ = kernel_text::parse_map(text);
+    let _ = numa_maps::parse(text);
+    let _ = weights::parse(text);
+    let words: Vec<String> = text.split('\n').map(str::to_string).collect();
+    let mut options = Options::with_ours(&words);
+    if let Ok(intent) = Intent::read(&mut options, &universes, |_| None) {
+        let printed = intent.words();
+        let again = Intent::read(&mut Options::with_ours(&printed), &universes, |_| None);
+        // what was inverted may name nodes that cannot be named plainly, as ends or inside a range
+        if let Ok(again) = again
+            && !text.contains('!')
+        {
+            assert_eq!(again.words(), printed);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Rows of words: as a table for people and as CSV.
+//!
+//! ```
+//! use numaherd_report::Listing;
+//! let mut listing = Listing::new(["pid", "local"]);
+//! listing.row(["7", "50 %"]);
+//! assert_eq!(listing.table(), "| pid | local |\n|-----|-------|\n| 7   | 50 %  |\n");
+//! assert_eq!(listing.csv().unwrap(), "pid,local\n7,50 %\n");
+//! ```
+
+use comfy_table::Table;
+use comfy_table::presets::ASCII_MARKDOWN;
+
+/// Rows below a head.
+#[derive(Clone, Debug)]
+pub struct Listing {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Listing {
+    /// Without rows so far.
+    #[must_use]
+    pub fn new<const N: usize>(head: [&str; N]) -> Listing {
+        Listing { head: head.into_iter().map(String::from).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row; one cell for each word of the head.
+    pub fn row<const N: usize>(&mut self, cells: [impl Into<String>; N]) {
+        self.rows.push(cells.into_iter().map(Into::into).collect());
+    }
+
+    /// Whether there is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// As a table, all columns aligned to the left.
+    #[must_use]
+    pub fn table(&self) -> String {
+        let mut table = Table::new();
+        table.load_preset(ASCII_MARKDOWN);
+        table.set_header(&self.head);
+        for row in &self.rows {
+            table.add_row(row);
+        }
+        format!("{table}\n")
+    }
+
+    /// As CSV.
+    ///
+    /// # Errors
+    /// A row with more or fewer cells than the head.
+    pub fn csv(&self) -> Result<String, csv::Error> {
+        let mut writer = csv::Writer::from_writer(Vec::new());
+        writer.write_record(&self.head)?;
+        for row in &self.rows {
+            writer.write_record(row)?;
+        }
+        let bytes = writer.into_inner().map_err(|error| error.into_error())?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_with_a_comma_is_quoted_and_a_short_row_is_refused() {
+        let mut listing = Listing::new(["pid", "told"]);
+        assert!(listing.is_empty());
+        listing.row(["7", "here, and \"there\""]);
+        assert_eq!(listing.csv().unwrap(), "pid,told\n7,\"here, and \"\"there\"\"\"\n");
+        listing.row(["8"]);
+        assert!(listing.csv().is_err());
+    }
+}
