@@ -366,7 +366,7 @@ pub(crate) mod tests {
         let numa01 = || Workload::built_in("numa01_thread_alloc").unwrap().unwrap();
         let to = Parameters { threads: Some(8), size_bytes: Some(64 << 20), loops: Some(10) };
         // Two processes of 64 MiB, each byte written ten times by one thread.
-        assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(2 * (64 << 20)) * 10.0);
+        assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(128 << 20) * 10.0);
         let odd = Parameters { threads: Some(7), ..Parameters::default() };
         assert!(numa01().resized(odd).unwrap_err().to_string().contains("a multiple of 2"));
     }

@@ -19,13 +19,15 @@ use numaherd_model::{
 use super::scan::{DEFAULT, SCAN_BYTES, ScanClock, bounds};
 use super::{cpus_of, index_of, load_of};
 
+mod group;
+
+use group::{Faults, Group, add, both, weight};
+
 /// Gain in per mille below which a task does not move. Published.
 const SMALL_GAIN: i64 = 30;
 /// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
 const SLOTS: u64 = 10;
 const THRESHOLD: u64 = 7;
-/// A node is active if it sees more than a third of the faults of the busiest. Published.
-const ACTIVE_FRACTION: u64 = 3;
 
 /// Which mechanisms are on.
 #[derive(Clone, Copy, Debug)]
@@ -49,9 +51,6 @@ pub struct Mainline {
     groups: BTreeMap<u32, Group>,
 }
 
-/// Faults by node: shared, private.
-type Faults = Vec<[u64; 2]>;
-
 #[derive(Debug)]
 struct Task {
     pass: u64,
@@ -67,21 +66,6 @@ struct Task {
     retry: Nanos,
     /// CPU time and time at the last placement.
     placed: (Nanos, Nanos),
-}
-
-#[derive(Debug)]
-struct Group {
-    members: u64,
-    mem: Faults,
-    cpu: Faults,
-}
-
-fn both(faults: &Faults, node: usize) -> u64 {
-    faults[node][0] + faults[node][1]
-}
-
-fn sum(faults: &Faults) -> u64 {
-    faults.iter().flatten().sum()
 }
 
 impl Default for Switches {
@@ -419,50 +403,6 @@ impl Search {
     fn offer(&mut self, node: usize, what: TaskMove, gain: i64) {
         self.best = Some(Best { node, what, gain });
     }
-}
-
-impl Group {
-    /// Nodes from which much of the group's faults come.
-    fn active(&self) -> Vec<bool> {
-        let most = (0..self.cpu.len()).map(|node| both(&self.cpu, node)).max().unwrap_or(0);
-        (0..self.cpu.len()).map(|node| both(&self.cpu, node) * ACTIVE_FRACTION > most).collect()
-    }
-
-    /// A member leaves with its faults.
-    fn take(&mut self, mem: &Faults, cpu: &Faults) {
-        self.members -= 1;
-        for (all, part) in [(&mut self.mem, mem), (&mut self.cpu, cpu)] {
-            for (all, part) in all.iter_mut().zip(part) {
-                all[0] = all[0].saturating_sub(part[0]);
-                all[1] = all[1].saturating_sub(part[1]);
-            }
-        }
-    }
-}
-
-fn add(all: &mut Faults, part: &Faults) {
-    for (all, part) in all.iter_mut().zip(part) {
-        all[0] += part[0];
-        all[1] += part[1];
-    }
-}
-
-/// Faults on a node's memory, per mille of all. Where nodes have more than two distances, those on
-/// nodes near it count as far as they are nearer than the farthest.
-fn weight(faults: &Faults, node: usize, view: &dyn View) -> i64 {
-    let all = sum(faults).max(1);
-    let nodes = &view.topology().nodes;
-    let distance = |other: usize| view.topology().distance(nodes[node].id, nodes[other].id);
-    let farthest = (0..nodes.len()).map(distance).max().unwrap_or(10);
-    let nearest = (0..nodes.len()).filter(|&n| n != node).map(distance).min().unwrap_or(10);
-    let mut score = both(faults, node) * 1000;
-    if nearest < farthest {
-        for other in (0..nodes.len()).filter(|&n| n != node && distance(n) < farthest) {
-            let near = u64::from(farthest - distance(other));
-            score += both(faults, other) * 1000 * near / u64::from(farthest - 10);
-        }
-    }
-    i64::try_from(score / all).unwrap_or(i64::MAX)
 }
 
 impl Balancing for Mainline {
