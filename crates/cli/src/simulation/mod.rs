@@ -36,6 +36,10 @@ pub struct Finished {
 impl Job<'_> {
     /// Simulates it.
     pub fn run(&self, trace: bool) -> Result<Finished> {
+        let homes = self.machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0);
+        if self.placement == SimPlacement::Inverse && homes.count() < 2 {
+            bail!("the inverse placement needs two nodes, {} has one", self.machine.name)
+        }
         let options = Options {
             seed: self.seed,
             tie: tie(self.placement),

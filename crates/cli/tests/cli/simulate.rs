@@ -87,6 +87,8 @@ fn wrong_files_are_told_with_line_and_field() {
     refuses(&workload, "2x4", &["w.toml:12", "times"]);
     refuses("numa03", "2x4", &["numa03", "numa02_smt", ".toml"]);
     refuses("numa02", "3x7", &["'3x7'", "autonuma-slides", ".toml"]);
+    let one = ["simulate", "numa02", "--machine", "node:1 core:4", "--placement", "inverse"];
+    run(&mut numaherd(&one)).refuses(1, &["needs two nodes"]);
     refuses("/nonexistent.toml", "2x4", &["/nonexistent.toml", "No such file"]);
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
