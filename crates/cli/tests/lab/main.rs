@@ -8,6 +8,7 @@
 #[path = "../transcript/mod.rs"]
 mod transcript;
 
+mod balancing;
 mod endings;
 mod inside;
 mod kernels;
