@@ -97,12 +97,12 @@ fn a_control_group_is_balanced_and_the_run_explained() {
          numaherd balance --cgroup load 2> balanced & balance=$!
          sleep 8; kill -INT $balance; wait $balance
          numaherd explain last -o json > told; stat -c %a $HOME/.cache/numaherd/runs/* > mode
-         timeout -s INT 7 numaherd balance --all 2> reported; kill $load; wait; true",
+         timeout -s INT 5 numaherd balance --all 2> reported; kill $load; wait; true",
         path(),
         program()
     );
     // Twice as slow as it could be: seconds there are those of a machine that is not starved.
-    let words = ["lab", "run", "--no-distance", "--dilation", "2", "--timeout", "200"];
+    let words = ["lab", "run", "--no-distance", "--dilation", "2", "--timeout", "400"];
     let mut command = bench.command(&words, &["sh", "-c", &script]);
     run(command.env_remove("NUMAHERD_CACHE").env_remove("XDG_CACHE_HOME")).ends_with(0);
     let json = |name: &str| -> Value { serde_json::from_str(&bench.shared(name)).unwrap() };
