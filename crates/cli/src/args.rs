@@ -3,6 +3,7 @@
 mod look;
 mod measure;
 mod memory;
+mod simulate;
 mod workload;
 
 pub use memory::{Manual, Memtoy, PftArgs, PolicyArgs, Run};
@@ -13,6 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
+pub use simulate::{Reproduce, Resize, SimPlacement, Simulate};
 pub use workload::{TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
@@ -44,6 +46,10 @@ pub enum Command {
     Bench(Bench),
     /// A workload side by side under several placements
     Compare(Compare),
+    /// A workload on a simulated machine, under placements of today and of 2012
+    Simulate(Simulate),
+    /// Published tables beside simulated ones
+    Reproduce(Reproduce),
     /// One run of a comparison
     #[command(hide = true)]
     Cell(CellArgs),
@@ -303,7 +309,7 @@ pub struct Supervise {
 pub struct Compare {
     #[command(flatten)]
     pub workload: WorkloadArgs,
-    /// Where: lab, lab:MACHINE or host
+    /// Where: lab, lab:MACHINE, sim:MACHINE or host
     #[arg(long, value_name = "WHERE", default_value = "lab")]
     pub on: On,
     /// Placements, in the order of the table
@@ -367,6 +373,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum On {
     Lab(String),
+    Sim(String),
     Host,
 }
 
@@ -377,8 +384,9 @@ impl std::str::FromStr for On {
         match text.split_once(':').unwrap_or((text, "")) {
             ("lab", "") => Ok(On::Lab("2x4".into())),
             ("lab", machine) => Ok(On::Lab(machine.into())),
+            ("sim", machine) if !machine.is_empty() => Ok(On::Sim(machine.into())),
             ("host", "") => Ok(On::Host),
-            _ => Err("'lab', 'lab:MACHINE' or 'host'".into()),
+            _ => Err("'lab', 'lab:MACHINE', 'sim:MACHINE' or 'host'".into()),
         }
     }
 }

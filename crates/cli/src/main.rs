@@ -9,8 +9,10 @@ mod drop_in;
 mod estimate;
 mod interrupt;
 mod output;
+mod reproduction;
 mod runs;
 mod session;
+mod simulation;
 mod targets;
 
 use std::process::ExitCode;
@@ -68,6 +70,8 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Status(args) => commands::status::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
+        Command::Reproduce(args) => commands::reproduce::run(&args),
+        Command::Simulate(args) => commands::simulate::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),
         Command::Advise(args) => commands::advise::run(&args),

@@ -61,6 +61,8 @@ pub struct Machine {
     pub node: Vec<NodeSpec>,
     /// How far they are from each other.
     pub distance: Distance,
+    /// What only the simulator needs.
+    pub sim: Option<toml::Table>,
     /// Where the figures come from, by their path in the file.
     pub provenance: BTreeMap<String, String>,
 }

@@ -5,6 +5,7 @@
 //! plain data that can be stored, replayed and compared, and the two traits ([`Observe`],
 //! [`Actuate`]) through which the world is reached.
 
+mod balancing;
 mod change;
 mod fault;
 mod ids;
@@ -17,6 +18,7 @@ mod set;
 mod snapshot;
 mod topology;
 
+pub use balancing::{Balancing, PageHandling, ScanPeriods, TaskMove, Touch, View};
 pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault};
 pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, RegionId, TaskId};

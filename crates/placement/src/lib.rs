@@ -10,12 +10,14 @@
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
 //! | [`pages`] | which regions follow their users |
+//! | [`kernels`] | the NUMA balancing of kernels, for the simulator |
 
 pub mod assignment;
 pub mod bundles;
 pub mod demand;
 pub mod exact;
 pub mod herd;
+pub mod kernels;
 pub mod nodeset;
 pub mod pages;
 pub mod search;

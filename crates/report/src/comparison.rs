@@ -145,7 +145,7 @@ pub struct Comparison {
     pub runs: u32,
     /// Seed of the order.
     pub seed: u64,
-    /// Real seconds per second of the machine; 1 on a host.
+    /// Real seconds per second of the machine; 1 on a host, 0 in the simulator.
     pub dilation: f64,
     /// How narrow the intervals were to be, and whether they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]

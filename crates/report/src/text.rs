@@ -121,9 +121,13 @@ pub fn table(comparison: &Comparison) -> String {
     let head: Vec<String> = shown.iter().map(|column| column.head.to_string()).collect();
     let mut text = wide_grid(&head, placements.iter().map(row));
     let Comparison { workload, machine, kernel, runs, seed, dilation, .. } = comparison;
+    // Simulated time has none.
+    let pace = match *dilation {
+        0.0 => String::new(),
+        _ => format!("; one second there took {dilation} s here"),
+    };
     text += &format!(
-        "{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}; \
-         one second there took {dilation} s here\n",
+        "{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}{pace}\n",
         if *runs == 1 { "" } else { "s" }
     );
     text += &comparison.until.map_or_else(String::new, |until| told_of_until(until, *runs));

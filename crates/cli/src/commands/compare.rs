@@ -18,6 +18,7 @@ use numaherd_report::{
 };
 
 use super::cell::CellResult;
+use super::simulate;
 use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
 use crate::interrupt;
@@ -28,11 +29,19 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     if args.until.is_some() {
         check_until(args)?;
     }
+    if let On::Sim(machine) = &args.on {
+        let mut comparison = simulate::comparison(args, machine)?;
+        if let Some((file, then)) = &then {
+            comparison.against = set_beside(&comparison, then, file);
+        }
+        print(args, &comparison)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let interrupted = interrupt::flag()?;
     let mut results = Results::create(args)?;
     let mut site: Box<dyn Site> = match &args.on {
         On::Lab(machine) => Box::new(LabSite::boot(args, machine, &interrupted)?),
-        On::Host => Box::new(HostSite::new(args)?),
+        On::Host | On::Sim(_) => Box::new(HostSite::new(args)?),
     };
     let progress = Progress::new(args);
     let mut cells = Vec::new();

@@ -13,6 +13,7 @@ mod machines;
 mod policies;
 mod restore;
 mod seeing;
+mod simulate;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

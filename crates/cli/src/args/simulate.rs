@@ -1,0 +1,108 @@
+//! What `simulate` and `reproduce` are told, and the placements that the simulator knows.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::workload::{parse_count, parse_size};
+use super::{Format, OnOff};
+
+#[derive(Args)]
+pub struct Simulate {
+    /// The workload: a name, or the path of a .toml file
+    #[arg(value_name = "WORKLOAD")]
+    pub workload: String,
+    /// Machine: a name, the path of a .toml or hwloc .xml file, a captured folder, or a text such
+    /// as "node:2 core:4"
+    #[arg(long, value_name = "M")]
+    pub machine: String,
+    /// Placements, in the order of the table
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "P", required = true)]
+    pub placement: Vec<SimPlacement>,
+    #[command(flatten)]
+    pub resize: Resize,
+    /// Huge pages, or small ones
+    #[arg(long, value_enum, default_value = "on")]
+    pub thp: OnOff,
+    /// Runs of each placement; each has a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Seed: the same seed gives the same bytes
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+    /// Write who ran on which CPU, and page moves, for ui.perfetto.dev; one run of one placement
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Reproduce {
+    /// The table; without one, the tables there are
+    #[arg(value_name = "TABLE", conflicts_with = "all")]
+    pub table: Option<String>,
+    /// All tables
+    #[arg(long)]
+    pub all: bool,
+    /// Runs of each cell, of which the median is told; each has a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print the result
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// Other parameters than the workload's own.
+#[derive(Args, Clone, Copy, Default)]
+pub struct Resize {
+    /// Threads of all processes together
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub threads: Option<usize>,
+    /// Memory of one process: bytes, or with K, M or G
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub size: Option<usize>,
+    /// Rounds of each thread, instead of the workload's phases
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub loops: Option<usize>,
+}
+
+/// A placement that the simulator knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum SimPlacement {
+    /// No NUMA balancing: what the scheduler and first touch make of it
+    #[value(aliases = ["default", "upstream"])]
+    Off,
+    /// The natural static placement
+    Bind,
+    /// Its mirror
+    Inverse,
+    /// Memory interleaved over all nodes
+    Interleave,
+    /// Linux 6.x: automatic NUMA balancing
+    #[value(alias = "kernel")]
+    Mainline,
+    /// AutoNUMA v28 (2012), which splits huge pages to move them
+    Autonuma,
+    /// AutoNUMA v28 with the fix of numa/core's comparison: huge pages move whole
+    AutonumaThp,
+    /// numa/core v18 (2012)
+    NumacoreV18,
+    /// balancenuma (2012): pages only
+    Balancenuma,
+    /// Ours, as it runs live, beside mainline with the scan periods that it sets
+    Herd,
+    /// Ours without its page moves
+    HerdTasks,
+}
+
+impl std::fmt::Display for SimPlacement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+    }
+}

@@ -1,0 +1,108 @@
+//! `reproduce`: published tables beside simulated ones.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use numaherd_report::text;
+
+use crate::args::{Format, Reproduce};
+use crate::reproduction::{Reproduction, Table, reproduce, tables};
+
+/// Simulates the tables and prints them.
+pub fn run(args: &Reproduce) -> Result<ExitCode> {
+    let all = tables()?;
+    let wanted: Vec<_> = match &args.table {
+        Some(name) => all.iter().filter(|table| table.name == *name).collect(),
+        None => all.iter().collect(),
+    };
+    if wanted.is_empty() {
+        let known: Vec<&str> = all.iter().map(|table| table.name.as_str()).collect();
+        bail!(
+            "unknown table '{}': give one of {}",
+            args.table.as_deref().unwrap_or_default(),
+            known.join(", ")
+        );
+    }
+    if args.table.is_none() && !args.all {
+        let rows = all.iter().map(|table| {
+            let simulated = if table.machine.is_some() { "yes" } else { "not yet" };
+            [table.name.clone(), simulated.into(), table.title.clone()]
+        });
+        print!("{}", text::grid(["table", "simulated", "what"], rows));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut tables = Vec::new();
+    for table in wanted {
+        if table.machine.is_some() {
+            eprintln!("numaherd: simulating {}", table.name);
+        }
+        tables.push(reproduce(table, args.seed, args.runs)?);
+    }
+    let reproduction = Reproduction { tables };
+    match args.output {
+        Format::Table => reproduction.tables.iter().for_each(|table| print!("{}", told(table))),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&reproduction)?),
+        Format::Csv => print!("{}", csv(&reproduction)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn told(table: &Table) -> String {
+    let percent = |share: f64| format!("{:+.1} %", share * 100.0);
+    let rows = table.cells.iter().map(|cell| {
+        let figure = |figure: Option<String>| figure.unwrap_or_else(|| "-".into());
+        [
+            cell.row.clone(),
+            cell.column.clone(),
+            format!("{:.2}", cell.published),
+            figure(cell.simulated.map(|simulated| format!("{simulated:.2}"))),
+            figure(cell.simulated_range.map(|[from, to]| format!("{from:.2}-{to:.2}"))),
+            figure(cell.error.map(percent)),
+            match (cell.simulated, cell.calibrated) {
+                (None, _) => "not simulated",
+                (_, true) => "calibrated",
+                _ => "predicted",
+            }
+            .into(),
+        ]
+    });
+    let head = ["row", "column", "published", "simulated", "min-max", "error", ""];
+    let mut text = format!("{}: {}\n{}", table.name, table.title, text::grid(head, rows));
+    text += &format!("published by {}\n", table.source);
+    if let Some(why) = &table.not_simulated {
+        text += &format!("nothing of it is simulated: {why}\n");
+    }
+    if let Some(summary) = &table.summary {
+        text += &format!(
+            "{} predicted cells: median error {:.1} %, worst {:.1} %; of {} orders of figures that \
+             differ by more than 5 %, {} are reproduced\n",
+            summary.predicted_cells,
+            summary.median_error * 100.0,
+            summary.worst_error * 100.0,
+            summary.orders,
+            summary.orders_reproduced
+        );
+    }
+    text + "\n"
+}
+
+/// One line per cell, absent figures empty. No field has a comma or a quote.
+fn csv(reproduction: &Reproduction) -> String {
+    let mut text = "table,row,column,unit,published,simulated,calibrated\n".to_string();
+    for table in &reproduction.tables {
+        for cell in &table.cells {
+            let simulated = cell.simulated.map_or_else(String::new, |figure| figure.to_string());
+            let plain = |text: &str| text.replace([',', '"'], "");
+            text += &format!(
+                "{},{},{},{},{},{simulated},{}\n",
+                table.name,
+                plain(&cell.row),
+                plain(&cell.column),
+                cell.unit,
+                cell.published,
+                cell.calibrated
+            );
+        }
+    }
+    text
+}

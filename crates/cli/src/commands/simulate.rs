@@ -1,0 +1,125 @@
+//! `simulate`: a workload on a simulated machine under one placement or several.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use numaherd_report::{Cell, Comparison, text};
+use numaherd_sim::{Machine, Workload};
+
+use crate::args::{Compare, Format, OnOff, Placement, Resize, SimPlacement, Simulate};
+use crate::simulation::{self, Job, find, timeline};
+
+/// Simulates and prints.
+pub fn run(args: &Simulate) -> Result<ExitCode> {
+    let machine = find::machine(&args.machine)?;
+    let workload = find::workload(&args.workload, args.resize)?;
+    if args.trace.is_some() {
+        let one = args.placement.len() == 1 && args.runs == 1;
+        ensure!(one, "--trace is of one run: give one --placement and --runs 1");
+    }
+    let mut cells = Vec::new();
+    for run in 0..args.runs {
+        for &placement in &args.placement {
+            let huge_pages = args.thp == OnOff::On;
+            let seed = args.seed + u64::from(run);
+            let job = Job { machine: &machine, workload: &workload, placement, huge_pages, seed };
+            let finished = job.run(args.trace.is_some())?;
+            if let Some(path) = &args.trace {
+                let page = serde_json::to_vec(&timeline::perfetto(&finished.sim))?;
+                std::fs::write(path, page)
+                    .with_context(|| format!("cannot write {}", path.display()))?;
+            }
+            cells.push(simulation::cell(placement, run, &finished));
+        }
+    }
+    let names: Vec<String> = args.placement.iter().map(ToString::to_string).collect();
+    let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
+    let comparison = whole.comparison(&names, &cells);
+    match args.output {
+        Format::Table => print!("{}", text::table(&comparison)),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&comparison)?),
+        Format::Csv => print!("{}", text::csv(&comparison)?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What a comparison says of itself.
+struct Whole<'a> {
+    machine: &'a Machine,
+    workload: &'a Workload,
+    runs: u32,
+    seed: u64,
+}
+
+impl Whole<'_> {
+    fn comparison(&self, names: &[String], cells: &[Cell]) -> Comparison {
+        Comparison {
+            workload: self.workload.name.clone(),
+            machine: format!("sim:{}", self.machine.name),
+            kernel: "simulated".into(),
+            runs: self.runs,
+            seed: self.seed,
+            dilation: 0.0,
+            until: None,
+            placements: Comparison::placements(names, cells),
+            against: None,
+        }
+    }
+}
+
+/// `compare --on sim:M`: the workload with the parameters that it has in the lab.
+pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
+    let given = &args.workload;
+    let not_simulated = [
+        ("--seconds", given.seconds.is_some()),
+        ("--start", given.start.is_some()),
+        ("--processes", given.processes.is_some()),
+        ("--until", args.until.is_some()),
+        ("--trace", args.trace.is_some()),
+        ("--logs", args.logs.is_some()),
+        ("--results", args.results.is_some()),
+    ];
+    for (option, used) in not_simulated {
+        ensure!(!used, "{option} does not go with --on sim:{machine}: leave it out");
+    }
+    let machine = find::machine(machine)?;
+    let defaults = given.name.defaults(machine.cpus(), given.quick);
+    let resize = Resize {
+        threads: given.threads,
+        size: Some(given.size_bytes()),
+        loops: Some(given.loops.unwrap_or(defaults.loops)),
+    };
+    let workload = find::workload(given.name.name(), resize)?;
+    ensure!(workload.process.len() == 1, "{} is simulated by simulate only", workload.name);
+    let mut cells = Vec::new();
+    for run in 0..args.runs {
+        for &placement in &args.placements {
+            let job = Job {
+                machine: &machine,
+                workload: &workload,
+                placement: simulated(placement),
+                huge_pages: given.thp != Some(OnOff::Off),
+                seed: args.seed + u64::from(run),
+            };
+            let name = placement.to_string();
+            let cell = simulation::cell(job.placement, run, &job.run(false)?);
+            cells.push(Cell { placement: name, ..cell });
+        }
+    }
+    let names: Vec<String> = args.placements.iter().map(ToString::to_string).collect();
+    let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
+    Ok(whole.comparison(&names, &cells))
+}
+
+/// The simulator's name for a placement.
+fn simulated(placement: Placement) -> SimPlacement {
+    match placement {
+        Placement::Off => SimPlacement::Off,
+        Placement::Kernel => SimPlacement::Mainline,
+        Placement::Bind => SimPlacement::Bind,
+        Placement::Inverse => SimPlacement::Inverse,
+        Placement::Interleave => SimPlacement::Interleave,
+        Placement::Herd => SimPlacement::Herd,
+        Placement::HerdTasks => SimPlacement::HerdTasks,
+    }
+}

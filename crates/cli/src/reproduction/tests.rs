@@ -1,0 +1,83 @@
+//! The published figures are whole, and only the allowed ones went into a machine.
+
+use super::*;
+
+fn published(table: &str, row: &str, column: &str) -> f64 {
+    let tables = tables().unwrap();
+    let table = tables.iter().find(|known| known.name == table).unwrap();
+    let at = table.columns.iter().position(|known| known.name == column).unwrap();
+    table.rows.iter().find(|known| known.name == row).unwrap().published[at]
+}
+
+#[test]
+fn every_table_is_whole_and_says_where_it_comes_from() {
+    let tables = tables().unwrap();
+    for table in &tables {
+        assert!(!table.source.is_empty() && !table.rows.is_empty(), "{}", table.name);
+        for row in &table.rows {
+            assert_eq!(row.published.len(), table.columns.len(), "{}: {}", table.name, row.name);
+        }
+        assert_eq!(table.machine.is_none(), table.not_simulated.is_some(), "{}", table.name);
+    }
+    // SPECjbb's sums are those of their rows, so that no figure is mistyped.
+    for table in tables.iter().filter(|table| table.name.starts_with("numacore-specjbb")) {
+        let (sums, rows) = table.rows.split_last().unwrap();
+        for (column, sum) in sums.published.iter().enumerate() {
+            let added: f64 = rows.iter().map(|row| row.published[column]).sum();
+            assert!((added - sum).abs() < 0.02, "{}: {added} instead of {sum}", table.name);
+        }
+    }
+}
+
+/// What a machine's file calls calibrated follows from the allowed cells alone.
+#[test]
+fn calibrated_figures_follow_from_the_allowed_cells() {
+    let gib = f64::from(1 << 30);
+    let close = |ours: f64, follows: f64| {
+        assert!((ours / follows - 1.0).abs() < 1e-3, "{ours}, but {follows} follows");
+    };
+    let slides = Machine::built_in("autonuma-slides").unwrap().unwrap();
+    let bytes = 3672.0 * gib / 1e6;
+    // 24 threads write all of it to local memory in the bound run.
+    let bind = published("autonuma-slides", "numa01", "bind");
+    close(slides.cpu.stream_mb_s, bytes / bind / 24.0);
+    // In the reverse run each direction of the link carries half of the reads and of the writes.
+    let reverse = published("autonuma-slides", "numa01", "reverse bind");
+    close(slides.links[0].2, bytes / reverse);
+    let numacore = Machine::built_in("numacore").unwrap().unwrap();
+    // One node reads and writes all of 800 GiB.
+    let vanilla = published("numacore-autonuma-bench", "numa02", "v3.6 vanilla");
+    close(numacore.memory_mb_s[0], 2.0 * 800.0 * gib / 1e6 / vanilla);
+    let says = |machine: &Machine| {
+        machine.provenance.values().filter(|from| from.starts_with("calibrated")).count()
+    };
+    assert_eq!(says(&slides) + says(&numacore), calibrated().unwrap().len());
+}
+
+#[test]
+fn errors_and_orders_are_of_predicted_cells() {
+    let cell = |column: &str, published: f64, simulated: Option<f64>, calibrated| Cell {
+        row: "r".into(),
+        column: column.into(),
+        unit: "s".into(),
+        published,
+        simulated,
+        simulated_range: None,
+        error: simulated.map(|simulated| simulated / published - 1.0),
+        calibrated,
+    };
+    let cells = [
+        cell("a", 100.0, Some(90.0), true),
+        cell("b", 200.0, Some(220.0), false),
+        cell("c", 202.0, Some(202.0), false),
+        cell("d", 50.0, Some(100.0), false),
+        cell("e", 10.0, None, false),
+    ];
+    let summary = sum_up(&cells, 5).unwrap();
+    assert_eq!(summary.predicted_cells, 3);
+    // Errors are 10 %, 0 and 100 %.
+    assert!((summary.median_error - 0.1).abs() < 1e-9 && summary.worst_error == 1.0);
+    // b and c are too close to have an order; a, b and c are slower than d was published to be,
+    // of which a (90) is not slower than d (100) here.
+    assert_eq!((summary.orders, summary.orders_reproduced), (5, 4));
+}

@@ -1,0 +1,127 @@
+//! One simulated run: a workload, a machine, a placement and a seed in, what it came to out.
+
+mod beside;
+pub mod find;
+pub mod timeline;
+
+use anyhow::{Context, Result, bail};
+use numaherd_model::{Balancing, Nanos};
+use numaherd_placement::Herd;
+use numaherd_placement::kernels::{
+    Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
+};
+use numaherd_report::Cell;
+use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
+
+use crate::args::SimPlacement;
+
+/// What is simulated.
+pub struct Job<'a> {
+    pub machine: &'a Machine,
+    pub workload: &'a Workload,
+    pub placement: SimPlacement,
+    pub huge_pages: bool,
+    pub seed: u64,
+}
+
+/// A finished run.
+pub struct Finished {
+    pub run: Run,
+    /// From the start until herd found nothing left to do, if it did.
+    pub seconds_to_converge: Option<f64>,
+    /// With its trace, if one was asked for.
+    pub sim: Sim,
+}
+
+impl Job<'_> {
+    /// Simulates it.
+    pub fn run(&self, trace: bool) -> Result<Finished> {
+        let homes = self.machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0);
+        if self.placement == SimPlacement::Inverse && homes.count() < 2 {
+            bail!("the inverse placement needs two nodes, {} has one", self.machine.name)
+        }
+        let options = Options {
+            seed: self.seed,
+            tie: tie(self.placement),
+            huge_pages: self.huge_pages,
+            trace,
+            balancing: balancing(self.placement),
+            watch_faults: herd(self.placement).is_some(),
+            ..Options::default()
+        };
+        let mut sim = Sim::new(self.machine, self.workload, options)
+            .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
+        let converged = match herd(self.placement) {
+            Some(herd) => beside::balance(&mut sim, herd)?,
+            None => None,
+        };
+        let run = sim.finish();
+        if run.unfinished {
+            bail!("{} does not end within {:.0} simulated seconds", self.workload.name, run.seconds)
+        }
+        Ok(Finished { run, seconds_to_converge: converged.map(Nanos::as_secs_f64), sim })
+    }
+}
+
+/// As a comparison has it.
+pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
+    let run = &finished.run;
+    Cell {
+        placement: placement.to_string(),
+        run: number,
+        seconds: run.seconds,
+        whole_seconds: run.seconds,
+        amount: run.bytes.round() as u64,
+        unit: "B".into(),
+        latency_ns: None,
+        throughput_over_time: None,
+        local_share: Some(run.local_share),
+        local_share_source: "simulator".into(),
+        pages_migrated_by_kernel: run.pages_moved_by_kernel,
+        pages_migrated_by_us: run.pages_moved_by_us,
+        seconds_to_converge: finished.seconds_to_converge,
+        late_share: None,
+        instructions: None,
+        cpus: Vec::new(),
+    }
+}
+
+fn tie(placement: SimPlacement) -> Tie {
+    match placement {
+        SimPlacement::Bind => Tie::Bind,
+        SimPlacement::Inverse => Tie::Inverse,
+        SimPlacement::Interleave => Tie::Interleave,
+        _ => Tie::Free,
+    }
+}
+
+/// The kernel's own balancing.
+fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
+    match placement {
+        SimPlacement::Off
+        | SimPlacement::Bind
+        | SimPlacement::Inverse
+        | SimPlacement::Interleave => None,
+        SimPlacement::Mainline | SimPlacement::Herd | SimPlacement::HerdTasks => {
+            Some(Box::new(Mainline::new(mainline::Switches::default())))
+        }
+        SimPlacement::Autonuma => Some(Box::new(Autonuma::new(autonuma::Switches::default()))),
+        SimPlacement::AutonumaThp => {
+            let switches = autonuma::Switches { moves_huge_whole: true, ..Default::default() };
+            Some(Box::new(Autonuma::new(switches)))
+        }
+        SimPlacement::NumacoreV18 => Some(Box::new(Numacore::new(numacore::Switches::default()))),
+        SimPlacement::Balancenuma => {
+            Some(Box::new(Balancenuma::new(balancenuma::Switches { limits_moves: true })))
+        }
+    }
+}
+
+/// Ours, beside it.
+fn herd(placement: SimPlacement) -> Option<Herd> {
+    match placement {
+        SimPlacement::Herd => Some(Herd::new()),
+        SimPlacement::HerdTasks => Some(Herd::tasks_only()),
+        _ => None,
+    }
+}

@@ -1,0 +1,145 @@
+//! `simulate`: the contract of its output, the same bytes for the same seed, and what wrong files
+//! are told.
+
+use super::{numaherd, repository, run};
+
+const QUICK: [&str; 6] = ["--loops", "2", "--size", "64M", "--seed", "7"];
+
+fn simulate(workload: &str, machine: &str, placement: &str, more: &[&str]) -> Vec<String> {
+    let words = ["simulate", workload, "--machine", machine, "--placement", placement];
+    words.iter().chain(&QUICK).chain(more).map(ToString::to_string).collect()
+}
+
+fn output(words: &[String]) -> String {
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    run(&mut numaherd(&words)).ends_with(0).stdout
+}
+
+/// JSON has compare's names, so that whatever reads one reads the other.
+#[test]
+fn json_is_that_of_compare() {
+    let told = output(&simulate("numa02", "2x4", "off,bind,inverse", &["-o", "json"]));
+    let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&json["workload"], &json["machine"]), (&"numa02".into(), &"sim:2x4".into()));
+    let inverse = &json["placements"][2];
+    assert_eq!(inverse["name"], "inverse");
+    assert_eq!(inverse["local_share_source"], "simulator");
+    // 2x4: a line in 200 ns locally and in 400 ns remotely, and nobody waits for memory.
+    let ratio = inverse["ratio_to_bind"].as_f64().unwrap();
+    assert!((1.9..2.1).contains(&ratio), "{ratio}");
+}
+
+/// The same seed gives the same bytes; another seed another run.
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let words = simulate("numa01", "numacore", "off,interleave", &["-o", "csv"]);
+    assert_eq!(output(&words), output(&words));
+    let other = words.iter().map(|w| if w == "7" { "8".to_string() } else { w.clone() });
+    assert_ne!(output(&words), output(&other.collect::<Vec<_>>()));
+}
+
+/// A machine can be a text, and a file of either kind of machine.
+#[test]
+fn a_machine_can_be_anything_that_has_nodes() {
+    output(&simulate("numa02", "node:4 core:2", "bind", &[]));
+    let path = repository("machines/documents/numacore.toml");
+    output(&simulate("numa02", path.to_str().unwrap(), "bind", &[]));
+    let folder = repository("fixtures/snc2");
+    output(&simulate("numa02", folder.to_str().unwrap(), "bind", &[]));
+}
+
+/// A trace says who ran where.
+#[test]
+fn a_trace_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace.json");
+    output(&simulate("numa02", "2x4", "off", &["--trace", path.to_str().unwrap()]));
+    let page = std::fs::read_to_string(path).unwrap();
+    let page: serde_json::Value = serde_json::from_str(&page).unwrap();
+    let events = page["traceEvents"].as_array().unwrap();
+    let ran = events.iter().filter(|event| event["ph"] == "X");
+    let cpus: std::collections::BTreeSet<u64> =
+        ran.filter_map(|event| event["tid"].as_u64()).collect();
+    assert_eq!(cpus, (0..8).collect());
+}
+
+/// A wrong file is told with its line, its field and what was expected; nothing runs.
+#[test]
+fn wrong_files_are_told_with_line_and_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let refuses = |workload: &str, machine: &str, told: &[&str]| {
+        let words = simulate(workload, machine, "bind", &[]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run(&mut numaherd(&words)).refuses(1, told);
+    };
+    let good = include_str!("../../../../machines/documents/autonuma-slides.toml");
+    let machine = write("m.toml", &good.replace("stream_mb_s = 837.9", "stream_mb_s = -1"));
+    refuses("numa02", &machine, &["m.toml:11", "sim.stream_mb_s", "above 0"]);
+    let machine = write("n.toml", &good.replace("[links]", "[linkz]"));
+    refuses("numa02", &machine, &["n.toml:16", "linkz"]);
+    let good = include_str!("../../../../workloads/numa02.toml");
+    let workload = write("w.toml", &good.replace("times = 800", "times = 0"));
+    refuses(&workload, "2x4", &["w.toml:12", "times"]);
+    refuses("numa03", "2x4", &["numa03", "numa02_smt", ".toml"]);
+    refuses("numa02", "3x7", &["'3x7'", "autonuma-slides", ".toml"]);
+    let one = ["simulate", "numa02", "--machine", "node:1 core:4", "--placement", "inverse"];
+    run(&mut numaherd(&one)).refuses(1, &["needs two nodes"]);
+    refuses("/nonexistent.toml", "2x4", &["/nonexistent.toml", "No such file"]);
+    let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
+    run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
+}
+
+/// Mainline and herd bring memory to its users; what they move is told apart.
+#[test]
+fn balancing_brings_memory_home() {
+    let words = ["simulate", "numa02", "--machine", "numacore", "--placement", "off,mainline,herd"];
+    let words: Vec<String> = words.iter().chain(&["-o", "json"]).map(ToString::to_string).collect();
+    let json: serde_json::Value = serde_json::from_str(&output(&words)).unwrap();
+    let share = |i: usize| json["placements"][i]["local_share"].as_f64().unwrap();
+    assert!(share(0) < 0.5 && share(1) > 0.9 && share(2) > 0.9, "{json}");
+    let moved = |i: usize| json["placements"][i]["pages_migrated_by_kernel"].as_u64().unwrap();
+    assert!(moved(0) == 0 && moved(1) > 0);
+}
+
+/// A comparison can run on a simulated machine, with the parameters that it has in the lab.
+#[test]
+fn compare_runs_on_a_simulated_machine() {
+    let words = ["compare", "numa02", "--on", "sim:2x4", "--quick", "--runs", "2", "-o", "json"];
+    let told = output(&words.map(String::from));
+    let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+    assert_eq!((&json["machine"], &json["runs"]), (&"sim:2x4".into(), &2.into()));
+    let names: Vec<&str> = json["placements"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|placement| placement["name"].as_str())
+        .collect();
+    assert_eq!(names, ["off", "kernel", "bind", "inverse", "herd"]);
+    let refuses = |words: &[&str], told: &[&str]| {
+        run(&mut numaherd(words)).refuses(1, told);
+    };
+    refuses(&["compare", "forks", "--on", "sim:2x4"], &["'forks'", "numa02"]);
+    refuses(&["compare", "numa02", "--on", "sim:2x4", "--start", "placed"], &["--start"]);
+    refuses(&["compare", "numa02", "--on", "sim:3x7"], &["'3x7'"]);
+}
+
+/// A published table stands beside ours, with the contract's names; calibrated cells are marked.
+#[test]
+fn a_published_table_stands_beside_ours() {
+    let words =
+        ["reproduce", "numacore-autonuma-bench", "--runs", "1", "-o", "json"].map(String::from);
+    let json: serde_json::Value = serde_json::from_str(&output(&words)).unwrap();
+    let cells = json["tables"][0]["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 9);
+    let vanilla = cells.iter().find(|cell| cell["calibrated"] == true).unwrap();
+    assert_eq!((&vanilla["row"], &vanilla["published"]), (&"numa02".into(), &56.32.into()));
+    assert!(vanilla["error"].as_f64().unwrap().abs() < 0.01, "{vanilla}");
+    let list = output(&["reproduce".to_string()]);
+    assert!(list.contains("autonuma-slides") && list.contains("pft-"), "{list}");
+    run(&mut numaherd(&["reproduce", "nope"])).refuses(1, &["'nope'", "autonuma-slides"]);
+}

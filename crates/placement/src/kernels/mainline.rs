@@ -1,0 +1,471 @@
+//! Linux 6.x: automatic NUMA balancing with groups of tasks that share pages.
+//!
+//! A fault tells a task where its memory is, and whether another task touched the page before
+//! (shared) or not (private). Averages of these faults say where a task, or its group, would
+//! rather be; a task goes there into a free CPU or in exchange for one that loses less, pages come
+//! when the same node asks for them twice. Shares are per mille, faults in pages.
+//!
+//! Not modelled: the limit of a scan's own CPU time, the mappings that 6.4 and later skip,
+//! tiering, weights (nice levels). Topologies with more than two distances are taken for glueless
+//! meshes.
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{
+    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, ScanPeriods,
+    TaskId, TaskMove, Touch, View,
+};
+
+use super::scan::{DEFAULT, SCAN_BYTES, ScanClock, bounds};
+use super::{cpus_of, index_of, load_of};
+
+mod group;
+
+use group::{Faults, Group, add, both, weight};
+
+/// Gain in per mille below which a task does not move. Published.
+const SMALL_GAIN: i64 = 30;
+/// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
+const SLOTS: u64 = 10;
+const THRESHOLD: u64 = 7;
+
+/// Which mechanisms are on.
+#[derive(Clone, Copy, Debug)]
+pub struct Switches {
+    /// Tasks that share pages are one group.
+    pub groups: bool,
+    /// Two tasks may change places.
+    pub swaps: bool,
+    /// Only pages move.
+    pub moves_tasks: bool,
+}
+
+/// Its state.
+#[derive(Debug)]
+pub struct Mainline {
+    switches: Switches,
+    periods: ScanPeriods,
+    clock: ScanClock,
+    passes: BTreeMap<ProcessId, u64>,
+    tasks: BTreeMap<TaskId, Task>,
+    groups: BTreeMap<u32, Group>,
+}
+
+#[derive(Debug)]
+struct Task {
+    pass: u64,
+    period: Nanos,
+    mem: Faults,
+    cpu: Faults,
+    mem_new: Faults,
+    cpu_new: Faults,
+    /// Remote, local, failed.
+    locality: [u64; 3],
+    preferred: Option<usize>,
+    group: Option<u32>,
+    retry: Nanos,
+    /// CPU time and time at the last placement.
+    placed: (Nanos, Nanos),
+}
+
+impl Default for Switches {
+    fn default() -> Self {
+        Switches { groups: true, swaps: true, moves_tasks: true }
+    }
+}
+
+impl Mainline {
+    /// With Linux's defaults.
+    #[must_use]
+    pub fn new(switches: Switches) -> Mainline {
+        Mainline {
+            switches,
+            periods: DEFAULT,
+            clock: ScanClock::default(),
+            passes: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+            groups: BTreeMap::new(),
+        }
+    }
+
+    fn task(&mut self, id: TaskId, view: &dyn View) -> &mut Task {
+        let periods = self.periods;
+        self.tasks.entry(id).or_insert_with(|| {
+            let none = vec![[0, 0]; view.topology().nodes.len()];
+            let (min, _) = bounds(view.resident(view.process_of(id)), periods);
+            Task {
+                pass: 0,
+                period: min,
+                mem: none.clone(),
+                cpu: none.clone(),
+                mem_new: none.clone(),
+                cpu_new: none,
+                locality: [0; 3],
+                preferred: None,
+                group: None,
+                retry: Nanos(0),
+                placed: (Nanos(0), Nanos(0)),
+            }
+        })
+    }
+
+    /// The task's group, or nothing where it is alone or groups are off.
+    fn group_of(&self, task: &Task) -> Option<&Group> {
+        task.group.and_then(|group| self.groups.get(&group))
+    }
+
+    /// The group becomes one with that of the task now on the page's last CPU, if that is the task
+    /// that touched it last and its group is no smaller.
+    fn join(&mut self, touch: &Touch, view: &dyn View) {
+        let Some((last, cpu)) = touch.last else { return };
+        let own = self.own_group(touch.task, view);
+        if view.running(cpu) != Some(last) || view.process_of(last) != touch.process {
+            return;
+        }
+        let Some(other) = self.tasks.get(&last).and_then(|task| task.group) else { return };
+        let (mine, theirs) = (&self.groups[&own], &self.groups[&other]);
+        let smaller =
+            theirs.members < mine.members || theirs.members == mine.members && own < other;
+        if own == other || smaller {
+            return;
+        }
+        let task = &self.tasks[&touch.task];
+        let (mem, cpu) = (task.mem.clone(), task.cpu.clone());
+        let from = self.groups.get_mut(&own).into_iter();
+        from.for_each(|group| group.take(&mem, &cpu));
+        if let Some(to) = self.groups.get_mut(&other) {
+            to.members += 1;
+            add(&mut to.mem, &mem);
+            add(&mut to.cpu, &cpu);
+        }
+        self.groups.retain(|_, group| group.members > 0);
+        self.task(touch.task, view).group = Some(other);
+    }
+
+    /// A group of one's own, until one joins another.
+    fn own_group(&mut self, id: TaskId, view: &dyn View) -> u32 {
+        let task = self.task(id, view);
+        if let Some(group) = task.group {
+            return group;
+        }
+        task.group = Some(id.tid);
+        let (mem, cpu) = (task.mem.clone(), task.cpu.clone());
+        self.groups.insert(id.tid, Group { members: 1, mem, cpu });
+        id.tid
+    }
+
+    /// Whether the page of a fault comes to the node that asks for it.
+    fn wants_page(&self, touch: &Touch, node: usize, home: usize, view: &dyn View) -> bool {
+        let Some(task) = self.tasks.get(&touch.task) else { return true };
+        let private = touch.last.is_none_or(|(last, _)| last == touch.task);
+        let pass = self.passes.get(&touch.process).copied().unwrap_or(0);
+        if private && (pass <= 4 || task.preferred.is_none()) {
+            return true;
+        }
+        if touch.last.is_some_and(|(_, cpu)| index_of(view, view.node_of(cpu)) != node) {
+            return false;
+        }
+        let Some(group) = self.group_of(task).filter(|_| !private) else { return true };
+        let (cpu_to, cpu_from) = (both(&group.cpu, node), both(&group.cpu, home));
+        let (mem_to, mem_from) = (both(&group.mem, node), both(&group.mem, home));
+        cpu_to > 3 * cpu_from || cpu_to * mem_from * 3 > cpu_from * mem_to * 4
+    }
+
+    /// Counts a fault; a shared one between active nodes of a group is as good as local.
+    fn count(&mut self, touch: &Touch, node: usize, home: usize, view: &dyn View) {
+        let private = touch.last.is_none_or(|(last, _)| last == touch.task);
+        if !private && self.switches.groups {
+            self.join(touch, view);
+        }
+        let group = self.tasks.get(&touch.task).and_then(|task| self.group_of(task));
+        let among_active = |group: &Group| {
+            let active = group.active();
+            active.iter().filter(|active| **active).count() > 1 && active[node] && active[home]
+        };
+        let local = node == home || !private && group.is_some_and(among_active);
+        let task = self.task(touch.task, view);
+        task.mem_new[home][usize::from(private)] += touch.pages.0;
+        task.cpu_new[node][usize::from(private)] += touch.pages.0;
+        task.locality[usize::from(local)] += touch.pages.0;
+    }
+
+    /// Averages the faults of the last pass and says where the task would rather be.
+    fn place_by_faults(&mut self, id: TaskId, view: &dyn View) {
+        let pass = self.passes.get(&view.process_of(id)).copied().unwrap_or(0);
+        let (ran, now) = (view.cpu_time(id), view.now());
+        let task = self.task(id, view);
+        if task.pass == pass {
+            return;
+        }
+        task.pass = pass;
+        let elapsed = now.since(task.placed.1).0.max(1);
+        let busy = (u128::from(ran.since(task.placed.0).0) << 16) / u128::from(elapsed);
+        task.placed = (ran, now);
+        let shared: u64 = task.mem_new.iter().map(|faults| faults[0]).sum();
+        let private: u64 = task.mem_new.iter().map(|faults| faults[1]).sum();
+        let all = u128::from(shared + private + 1);
+        let before = (task.mem.clone(), task.cpu.clone());
+        for node in 0..task.mem.len() {
+            for kind in 0..2 {
+                let mem = std::mem::take(&mut task.mem_new[node][kind]);
+                task.mem[node][kind] -= task.mem[node][kind] / 2;
+                task.mem[node][kind] += mem;
+                let cpu = u128::from(std::mem::take(&mut task.cpu_new[node][kind]));
+                task.cpu[node][kind] -= task.cpu[node][kind] / 2;
+                task.cpu[node][kind] += u64::try_from(busy * cpu / all).unwrap_or(u64::MAX);
+            }
+        }
+        let after = (task.mem.clone(), task.cpu.clone());
+        let group = task.group.and_then(|group| self.groups.get_mut(&group));
+        let faults = match group {
+            Some(group) => {
+                group.take(&before.0, &before.1);
+                group.members += 1;
+                add(&mut group.mem, &after.0);
+                add(&mut group.cpu, &after.1);
+                group.mem.clone()
+            }
+            None => after.0,
+        };
+        let best = (0..faults.len()).max_by_key(|&node| (both(&faults, node), usize::MAX - node));
+        let best = best.filter(|&node| both(&faults, node) > 0);
+        self.tasks.entry(id).and_modify(|task| task.preferred = best.or(task.preferred));
+        self.pace(id, shared, private, view);
+    }
+
+    /// The next scan comes later while faults are local or private, sooner while they are not.
+    fn pace(&mut self, id: TaskId, shared: u64, private: u64, view: &dyn View) {
+        let (min, longest) = bounds(view.resident(view.process_of(id)), self.periods);
+        let group = self.tasks.get(&id).and_then(|task| self.group_of(task));
+        let for_group = group.map_or(0, |group| {
+            let total = |kind: usize| -> u64 { group.mem.iter().map(|f| f[kind]).sum() };
+            let (shared, private) = (total(0), total(1));
+            let scaled: u64 = longest.0 * group.members;
+            (u128::from(scaled) * u128::from(shared + 1) / u128::from(private + shared + 1)) as u64
+        });
+        let max = Nanos(longest.0.max(for_group).max(min.0));
+        let task = self.task(id, view);
+        let [remote, local, failed] = std::mem::take(&mut task.locality);
+        let period = task.period.0;
+        let next = if local + shared == 0 || failed > 0 {
+            period * 2
+        } else {
+            let slot = period.div_ceil(SLOTS);
+            let private = private * SLOTS / (private + shared + 1);
+            let local = local * SLOTS / (local + remote + 1);
+            let more = |ratio: u64| (ratio - THRESHOLD).max(1) * slot;
+            if private >= THRESHOLD {
+                period + more(private)
+            } else if local >= THRESHOLD {
+                period + more(local)
+            } else {
+                period.saturating_sub((THRESHOLD - local.max(private)) * slot)
+            }
+        };
+        task.period = Nanos(next.clamp(min.0, max.0));
+    }
+
+    /// Share of the task's faults on a node's memory, per mille; near nodes count in part.
+    fn weight(&self, task: &Task, node: usize, view: &dyn View) -> i64 {
+        weight(&task.mem, node, view)
+    }
+
+    fn group_weight(&self, task: &Task, node: usize, view: &dyn View) -> i64 {
+        self.group_of(task).map_or(0, |group| weight(&group.mem, node, view))
+    }
+
+    /// Where the task goes that is not where it would rather be.
+    fn migrate(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
+        let task = self.tasks.get(&id)?;
+        let preferred = task.preferred?;
+        let cpu = view.cpu_of(id)?;
+        let from = index_of(view, view.node_of(cpu));
+        let active = self
+            .group_of(task)
+            .map_or(1, |group| group.active().iter().filter(|active| **active).count());
+        let mut search = Search { id, from, cpu, best: None };
+        self.search(&mut search, preferred, view);
+        if search.best.is_none() || active > 1 {
+            for node in 0..view.topology().nodes.len() {
+                let (alone, together) = self.gains(task, from, node, view);
+                if node != from && node != preferred && (alone >= 0 || together >= 0) {
+                    self.search(&mut search, node, view);
+                }
+            }
+        }
+        let grouped = task.group.is_some();
+        let to = search.best.as_ref().map_or(from, |best| best.node);
+        if grouped && to != preferred {
+            self.task(id, view).preferred = Some(to);
+        }
+        search.best.map(|best| best.what)
+    }
+
+    /// What the task, and its group, gain from a move.
+    fn gains(&self, task: &Task, from: usize, to: usize, view: &dyn View) -> (i64, i64) {
+        (
+            self.weight(task, to, view) - self.weight(task, from, view),
+            self.group_weight(task, to, view) - self.group_weight(task, from, view),
+        )
+    }
+
+    /// Looks for a better CPU on a node.
+    fn search(&self, search: &mut Search, to: usize, view: &dyn View) {
+        let cpus = cpus_of(view, to).count() as u64;
+        let (load_from, load_to) = (load_of(view, search.from), load_of(view, to));
+        let has_spare = load_to < cpus;
+        let idle =
+            cpus_of(view, to).find(|&cpu| view.load(cpu) == 0 && view.allowed(search.id, cpu));
+        let mut may_move = load_to + 1 < load_from || load_to < load_from;
+        if has_spare {
+            let uneven = (load_to + 1).saturating_sub(load_from.saturating_sub(1));
+            // Few tasks may be uneven: a quarter of the node's CPUs. Published.
+            let few = load_to < (cpus / 4).max(1);
+            may_move = uneven == 0 || few && uneven <= 2;
+            if let Some(cpu) = idle.filter(|_| may_move) {
+                search.offer(to, TaskMove::To(cpu), 0);
+                return;
+            }
+        }
+        for cpu in cpus_of(view, to) {
+            self.compare(search, to, cpu, (may_move, has_spare), view);
+        }
+    }
+
+    /// Compares what moving to a CPU, or changing places with the task there, would gain.
+    fn compare(
+        &self,
+        search: &mut Search,
+        to: usize,
+        cpu: CpuId,
+        (may_move, has_spare): (bool, bool),
+        view: &dyn View,
+    ) {
+        let Some(task) = self.tasks.get(&search.id) else { return };
+        if !view.allowed(search.id, cpu) {
+            return;
+        }
+        let (alone, together) = self.gains(task, search.from, to, view);
+        let grouped = task.group.is_some();
+        let move_gain = if grouped { together } else { alone };
+        let best = search.best.as_ref().map_or(0, |best| best.gain);
+        let Some(there) = view.running(cpu) else {
+            if may_move && move_gain >= best {
+                search.offer(to, TaskMove::To(cpu), move_gain);
+            }
+            return;
+        };
+        if !self.switches.swaps || !view.allowed(there, search.cpu) {
+            return;
+        }
+        let mut gain = move_gain;
+        let other = self.tasks.get(&there);
+        if let Some(other) = other {
+            // What the other one gains by coming here.
+            let (other_alone, other_together) = self.gains(other, to, search.from, view);
+            if other.group == task.group {
+                if has_spare {
+                    return;
+                }
+                gain = alone + other_alone;
+                gain -= if grouped { gain / 16 } else { 0 };
+            } else if grouped && other.group.is_some() {
+                gain += other_together;
+            } else {
+                gain += other_alone;
+            }
+            gain -= if other.preferred == Some(to) { gain / 16 } else { 0 };
+            gain += if other.preferred == Some(search.from) { gain / 8 } else { 0 };
+        }
+        if may_move && move_gain > gain && move_gain > best {
+            search.offer(to, TaskMove::To(cpu), move_gain);
+        } else if gain >= SMALL_GAIN && gain > best + SMALL_GAIN / 2 {
+            search.offer(to, TaskMove::Swap(there), gain);
+        }
+    }
+}
+
+/// A search for a better CPU.
+struct Search {
+    id: TaskId,
+    from: usize,
+    cpu: CpuId,
+    best: Option<Best>,
+}
+
+struct Best {
+    node: usize,
+    what: TaskMove,
+    gain: i64,
+}
+
+impl Search {
+    fn offer(&mut self, node: usize, what: TaskMove, gain: i64) {
+        self.best = Some(Best { node, what, gain });
+    }
+}
+
+impl Balancing for Mainline {
+    fn name(&self) -> &'static str {
+        "mainline"
+    }
+
+    fn pages(&self) -> PageHandling {
+        PageHandling { one_fault_for_2m: false, moves_huge_whole: true }
+    }
+
+    fn set_scan(&mut self, periods: ScanPeriods) {
+        self.periods = periods;
+    }
+
+    fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes> {
+        let (min, _) = bounds(view.resident(view.process_of(task)), self.periods);
+        let delay = self.periods.delay;
+        let knobs_max = bounds(view.resident(view.process_of(task)), self.periods).1;
+        let state = self.task(task, view);
+        // Knobs may have been turned since.
+        let period = state.period.max(min);
+        let period = if knobs_max == min { min } else { period };
+        self.clock.is_due(task, view, delay, period).then_some(SCAN_BYTES)
+    }
+
+    fn pass_ended(&mut self, process: ProcessId, _: &dyn View) {
+        *self.passes.entry(process).or_default() += 1;
+    }
+
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
+        let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
+        let moves = node != home && self.wants_page(touch, node, home, view);
+        self.count(touch, node, if moves { node } else { home }, view);
+        if moves { PageVerdict::MoveTo(touch.node) } else { PageVerdict::Stay }
+    }
+
+    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
+        let now = view.now();
+        let task = self.tasks.get(&id)?;
+        if now < task.retry {
+            return None;
+        }
+        self.place_by_faults(id, view);
+        let task = self.task(id, view);
+        let preferred = task.preferred?;
+        // Again in a second at the latest. Published.
+        task.retry = Nanos(now.0 + (task.period.0 / 16).min(1_000_000_000));
+        let here = index_of(view, view.node_of(view.cpu_of(id)?));
+        if here == preferred || !self.switches.moves_tasks {
+            return None;
+        }
+        self.migrate(id, view)
+    }
+
+    fn may_move(&self, id: TaskId, from: NodeId, to: NodeId, view: &dyn View) -> bool {
+        let Some(task) = self.tasks.get(&id) else { return true };
+        let (from, to) = (index_of(view, from), index_of(view, to));
+        let (alone, together) = self.gains(task, from, to, view);
+        let gain = if task.group.is_some() { together } else { alone };
+        task.preferred == Some(to) || task.preferred != Some(from) && gain >= 0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! What mainline decides on a world of two nodes of two CPUs, one process.
+
+use numaherd_model::Topology;
+use numaherd_model::scene::Scene;
+
+use super::*;
+
+struct World {
+    topology: Topology,
+    now: Nanos,
+    /// Who runs on each CPU.
+    cpus: [Option<u32>; 4],
+}
+
+fn id(tid: u32) -> TaskId {
+    TaskId { tid, start: 1 }
+}
+
+impl World {
+    fn new(cpus: [Option<u32>; 4]) -> World {
+        World { topology: Scene::even(2, 2).snapshot().topology, now: Nanos(0), cpus }
+    }
+
+    /// A touch of a page of node `home` by the task on a CPU, after another task.
+    fn touch(&self, tid: u32, home: u32, last: Option<(u32, u32)>) -> Touch {
+        let cpu = self.cpu_of(id(tid)).unwrap();
+        Touch {
+            time: self.now,
+            task: id(tid),
+            process: self.process_of(id(tid)),
+            cpu,
+            node: self.node_of(cpu),
+            home: NodeId(home),
+            pages: numaherd_model::Pages(512),
+            last: last.map(|(tid, cpu)| (id(tid), CpuId(cpu))),
+            page: 0,
+        }
+    }
+}
+
+impl View for World {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+    fn now(&self) -> Nanos {
+        self.now
+    }
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.topology.node_of_cpu(cpu).unwrap()
+    }
+    fn running(&self, cpu: CpuId) -> Option<TaskId> {
+        self.cpus[cpu.0 as usize].map(id)
+    }
+    fn load(&self, cpu: CpuId) -> u32 {
+        u32::from(self.cpus[cpu.0 as usize].is_some())
+    }
+    fn cpu_of(&self, task: TaskId) -> Option<CpuId> {
+        let at = self.cpus.iter().position(|tid| *tid == Some(task.tid))?;
+        Some(CpuId(at as u32))
+    }
+    fn process_of(&self, _: TaskId) -> ProcessId {
+        ProcessId { tgid: 1, start: 1 }
+    }
+    fn cpu_time(&self, _: TaskId) -> Nanos {
+        self.now
+    }
+    fn allowed(&self, _: TaskId, _: CpuId) -> bool {
+        true
+    }
+    fn resident(&self, _: ProcessId) -> Bytes {
+        Bytes(1 << 30)
+    }
+    fn free(&self, _: NodeId) -> Bytes {
+        Bytes(1 << 30)
+    }
+}
+
+/// Faults of each task on the memory of one node, and the end of the pass.
+fn pass(mainline: &mut Mainline, world: &World, faults: &[(u32, u32)]) {
+    for &(tid, home) in faults {
+        for _ in 0..8 {
+            let touch = world.touch(tid, home, None);
+            let (node, home) = (index_of(world, touch.node), home as usize);
+            mainline.count(&touch, node, home, world);
+        }
+    }
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, world);
+}
+
+#[test]
+fn a_page_comes_to_whoever_had_it_last_and_not_to_who_shares_it_from_afar() {
+    let world = World::new([Some(1), None, Some(2), None]);
+    let mut mainline = Mainline::new(Switches::default());
+    let here = PageVerdict::MoveTo(NodeId(0));
+    assert_eq!(mainline.on_fault(&world.touch(1, 1, None), &world), here);
+    assert_eq!(mainline.on_fault(&world.touch(1, 1, Some((1, 0))), &world), here);
+    // Task 2 touched it last, on node 1: nothing says yet that node 0 needs it more.
+    let shared = world.touch(1, 1, Some((2, 2)));
+    assert_eq!(mainline.on_fault(&shared, &world), PageVerdict::Stay);
+}
+
+#[test]
+fn two_tasks_on_each_others_memory_change_places() {
+    let mut world = World::new([Some(1), Some(3), Some(2), Some(4)]);
+    let mut mainline = Mainline::new(Switches::default());
+    pass(&mut mainline, &world, &[(1, 1), (2, 0), (3, 0), (4, 1)]);
+    world.now = Nanos(1_000_000_000);
+    // The others learn of their faults first; both are where they want to be.
+    for tid in [3, 4, 2] {
+        mainline.place_by_faults(id(tid), &world);
+    }
+    // All CPUs are busy: 1 gains 1000 of 1000 and so does 2, while 4 would lose as much.
+    assert_eq!(mainline.place(id(1), &world), Some(TaskMove::Swap(id(2))));
+    assert_eq!(mainline.place(id(3), &world), None);
+    let mut alone = Mainline::new(Switches { swaps: false, ..Switches::default() });
+    pass(&mut alone, &world, &[(1, 1), (2, 0), (3, 0), (4, 1)]);
+    assert_eq!(alone.place(id(1), &world), None, "without swaps nobody can go anywhere");
+}
+
+#[test]
+fn a_free_cpu_where_the_memory_is_is_taken() {
+    let mut world = World::new([Some(1), Some(3), None, None]);
+    let mut mainline = Mainline::new(Switches::default());
+    pass(&mut mainline, &world, &[(1, 1), (3, 0)]);
+    world.now = Nanos(1_000_000_000);
+    assert_eq!(mainline.place(id(1), &world), Some(TaskMove::To(CpuId(2))));
+}
+
+#[test]
+fn scans_come_seldom_once_faults_are_local_and_often_while_they_are_not() {
+    let mut world = World::new([Some(1), None, Some(2), None]);
+    let mut mainline = Mainline::new(Switches::default());
+    let period = |mainline: &Mainline, tid| mainline.tasks[&id(tid)].period.0 / 1_000_000;
+    // 1 GiB: 250 ms at first. All private: 10 × 4096 / 4097 = 9 slots of 10, so two slots more.
+    pass(&mut mainline, &world, &[(1, 0)]);
+    world.now = Nanos(1_000_000_000);
+    mainline.place(id(1), &world);
+    assert_eq!(period(&mainline, 1), 300);
+    // No faults at all: twice as long.
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(2_000_000_000);
+    mainline.place(id(1), &world);
+    assert_eq!(period(&mainline, 1), 600);
+}
+
+#[test]
+fn tasks_that_share_pages_become_one_group() {
+    let world = World::new([Some(1), Some(3), Some(2), Some(4)]);
+    let mut mainline = Mainline::new(Switches::default());
+    for (tid, last) in [(1, (3, 1)), (3, (1, 0)), (1, (3, 1)), (2, (1, 0)), (1, (2, 2))] {
+        mainline.on_fault(&world.touch(tid, 0, Some(last)), &world);
+    }
+    let groups: Vec<_> = [1, 2, 3].map(|tid| mainline.tasks[&id(tid)].group).into();
+    assert!(groups[0].is_some() && groups.iter().all(|group| *group == groups[0]), "{groups:?}");
+    assert_eq!(mainline.groups.len(), 1);
+    let mut apart = Mainline::new(Switches { groups: false, ..Switches::default() });
+    apart.on_fault(&world.touch(1, 0, Some((3, 1))), &world);
+    assert!(apart.groups.is_empty());
+}

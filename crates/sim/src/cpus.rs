@@ -1,0 +1,186 @@
+//! Which task runs on which CPU: turns, sleep, wakeups, balancing, moves.
+
+use numaherd_model::CpuId;
+
+use crate::engine::{Sim, State, TraceEvent};
+
+/// Rounds of load balancing after which NUMA balancing is no longer asked. Published: a domain's
+/// cache_nice_tries, and two more.
+const VETOED_ROUNDS: u32 = 3;
+
+impl Sim {
+    /// The task has come to the end of a block: it goes on, or elsewhere, or lets others.
+    pub(crate) fn go_on(&mut self, t: usize) {
+        let cpu = self.tasks[t].cpu;
+        let wanted = self.tasks[t].move_to.take();
+        let wanted = wanted.filter(|&to| to != cpu && self.allows(t, to));
+        let forced = !self.allows(t, cpu);
+        if forced || wanted.is_some() {
+            let to = wanted.unwrap_or_else(|| self.pick_allowed(t));
+            self.leave_cpu(t);
+            self.arrive(t, to);
+            self.dispatch(cpu);
+        } else if !self.queues[cpu].is_empty() && self.now >= self.tasks[t].turn_end {
+            self.running[cpu] = None;
+            self.tasks[t].state = State::Waiting;
+            let vruntime = self.tasks[t].vruntime;
+            self.queues[cpu].push(t, vruntime);
+            self.dispatch(cpu);
+        } else {
+            self.begin_step(t);
+        }
+    }
+
+    pub(crate) fn allows(&self, t: usize, cpu: usize) -> bool {
+        self.tasks[t].allowed.contains(CpuId(cpu as u32))
+    }
+
+    /// The CPU for a task that may not stay where it is.
+    pub(crate) fn pick_allowed(&self, t: usize) -> usize {
+        let may = |cpu: usize| self.allows(t, cpu);
+        self.options.scheduling.fork(&self.domains, &self.load, self.tasks[t].cpu, &may)
+    }
+
+    /// A running task leaves its CPU.
+    fn leave_cpu(&mut self, t: usize) {
+        let cpu = self.tasks[t].cpu;
+        self.running[cpu] = None;
+        self.load[cpu] -= 1;
+        let (ns, task) = (self.now, self.tasks[t].id.tid);
+        self.note(TraceEvent::Stops { ns, task, cpu: cpu as u32 });
+    }
+
+    /// A task that is nowhere comes to a CPU, and runs there if it is free.
+    fn arrive(&mut self, t: usize, to: usize) {
+        let from = self.tasks[t].cpu;
+        if self.node_of[from] != self.node_of[to] {
+            self.run.task_moves += 1;
+        }
+        self.load[to] += 1;
+        let task = &mut self.tasks[t];
+        task.cpu = to;
+        task.state = State::Waiting;
+        // It keeps its lag, and its debt, only as far as one turn.
+        let floor = self.queues[to].floor();
+        let lead = task.vruntime.saturating_sub(self.queues[from].floor());
+        task.vruntime = floor + lead.min(self.queues[to].turn_ns());
+        self.queues[to].push(t, task.vruntime);
+        self.dispatch(to);
+    }
+
+    /// The running task sleeps.
+    pub(crate) fn sleep(&mut self, t: usize) {
+        let cpu = self.tasks[t].cpu;
+        self.leave_cpu(t);
+        self.tasks[t].state = State::Asleep;
+        self.dispatch(cpu);
+    }
+
+    pub(crate) fn wake(&mut self, t: usize) {
+        let first = self.tasks[t].cpu_ns == 0;
+        let previous = self.tasks[t].cpu;
+        if first {
+            // Forked: its CPU was chosen, and counts it already.
+            self.load[previous] -= 1;
+            self.arrive(t, previous);
+            return;
+        }
+        let may = |cpu: usize| self.allows(t, cpu) && self.may_move(t, cpu);
+        let cpu = self.options.scheduling.wake(&self.domains, &self.load, previous, &may);
+        let cpu = if self.allows(t, cpu) { cpu } else { self.pick_allowed(t) };
+        self.arrive(t, cpu);
+    }
+
+    /// Whether the kernel's NUMA balancing lets the scheduler take the task there.
+    fn may_move(&self, t: usize, to: usize) -> bool {
+        let (from, to) = (self.node_of[self.tasks[t].cpu], self.node_of[to]);
+        let (here, there) = (self.node_id(from), self.node_id(to));
+        from == to
+            || self
+                .options
+                .balancing
+                .as_ref()
+                .is_none_or(|balancing| balancing.may_move(self.tasks[t].id, here, there, self))
+    }
+
+    /// The next task runs if the CPU is free; an idle one pulls.
+    pub(crate) fn dispatch(&mut self, cpu: usize) {
+        if self.running[cpu].is_some() {
+            return;
+        }
+        let next = self.queues[cpu].pop();
+        let Some((t, _)) = next else {
+            let from = self.options.scheduling.newidle(&self.domains, &self.load, cpu);
+            // A CPU that would idle takes any task, however well it is where it waits.
+            if let Some(t) = from.and_then(|from| self.detach(from, cpu, true)) {
+                self.arrive(t, cpu);
+            }
+            return;
+        };
+        self.running[cpu] = Some(t);
+        let turn = self.queues[cpu].turn_ns();
+        let task = &mut self.tasks[t];
+        task.state = State::Running;
+        task.turn_end = self.now + turn;
+        let (ns, tid) = (self.now, task.id.tid);
+        self.note(TraceEvent::Runs { ns, task: tid, cpu: cpu as u32 });
+        self.begin_step(t);
+    }
+
+    /// Takes the last waiting task that may go to `to` out of the queue of `from`.
+    fn detach(&mut self, from: usize, to: usize, forced: bool) -> Option<usize> {
+        let may = |t: &usize| self.allows(*t, to) && (forced || self.may_move(*t, to));
+        let t = self.queues[from].iter().map(|(t, _)| t).rev().find(may)?;
+        self.unqueue(t);
+        Some(t)
+    }
+
+    /// Takes a waiting task out of its queue.
+    pub(crate) fn unqueue(&mut self, t: usize) {
+        let (cpu, vruntime) = (self.tasks[t].cpu, self.tasks[t].vruntime);
+        if self.queues[cpu].remove(t, vruntime) {
+            self.load[cpu] -= 1;
+        }
+    }
+
+    /// Sends a task to a CPU: at once if it waits, at the end of its block if it runs, at its
+    /// wakeup if it sleeps.
+    pub(crate) fn send(&mut self, t: usize, to: usize) {
+        match self.tasks[t].state {
+            State::Waiting if self.tasks[t].cpu != to => {
+                self.unqueue(t);
+                self.arrive(t, to);
+            }
+            State::Running => self.tasks[t].move_to = Some(to),
+            State::Asleep if self.tasks[t].cpu_ns > 0 => self.tasks[t].cpu = to,
+            _ => {}
+        }
+    }
+
+    /// One round of load balancing. Where NUMA balancing forbids a move it is not made, until that
+    /// has happened in several rounds running. A queue gives its last waiting task; where only one task runs
+    /// it is taken too, if it goes to an idle CPU.
+    pub(crate) fn balance(&mut self) {
+        let mut load = self.load.clone();
+        let forced = self.vetoed_rounds > VETOED_ROUNDS;
+        let mut vetoed = false;
+        for (from, to) in self.options.scheduling.balance(&self.domains, &mut load) {
+            if let Some(t) = self.detach(from, to, forced) {
+                self.arrive(t, to);
+            } else if let Some(t) = self.running[from]
+                && self.load[to] == 0
+                && self.tasks[t].move_to.is_none()
+                && self.allows(t, to)
+            {
+                if forced || self.may_move(t, to) {
+                    self.tasks[t].move_to = Some(to);
+                } else {
+                    vetoed = true;
+                }
+            } else if self.queues[from].iter().any(|(t, _)| self.allows(t, to)) {
+                vetoed = true;
+            }
+        }
+        self.vetoed_rounds = if vetoed { self.vetoed_rounds + 1 } else { 0 };
+    }
+}

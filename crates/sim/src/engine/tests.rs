@@ -1,0 +1,147 @@
+//! Worked examples and properties of whole runs.
+
+use super::*;
+use crate::machine::tests::{SMALL, small};
+use crate::workload::tests::slices;
+use proptest::prelude::*;
+
+fn options(tie: Tie) -> Options {
+    Options { tie, trace: true, ..Options::default() }
+}
+
+fn seconds(threads: u32, mib: u64, times: u32, tie: Tie) -> f64 {
+    let workload = slices(threads, mib, times);
+    Sim::new(&small(), &workload, options(tie)).unwrap().finish().seconds
+}
+
+/// Within 1 %: jitter averages out.
+fn close(found: f64, expected: f64) {
+    assert!((found / expected - 1.0).abs() < 0.01, "{found} instead of {expected}");
+}
+
+#[test]
+fn a_lone_thread_streams_at_its_speed() {
+    // 32 MiB × 100 at 1000 MB/s = 3.355 s; remote takes twice as long.
+    close(seconds(1, 32, 100, Tie::Bind), 3.355);
+    close(seconds(1, 32, 100, Tie::Inverse), 6.711);
+}
+
+#[test]
+fn four_threads_share_two_memories() {
+    // A node's two threads want 2 × 1 GB/s × 2 lines a line = 4 GB/s of 3: 0.75 GB/s each. So
+    // 8 MiB × 100 in 1.118 s. Mirrored, two remote threads of 0.5 GB/s want 2 GB/s: nobody waits,
+    // and 8 MiB × 100 at 0.5 GB/s take 1.678 s.
+    close(seconds(4, 32, 100, Tie::Bind), 1.118);
+    close(seconds(4, 32, 100, Tie::Inverse), 1.678);
+}
+
+#[test]
+fn twice_as_many_threads_as_cpus_take_turns() {
+    // 8 slices of 4 MiB × 200: the same bytes as 4 of 8 MiB × 200, on the same CPUs.
+    close(seconds(8, 32, 200, Tie::Bind), 2.236);
+}
+
+#[test]
+fn a_full_node_falls_back_to_the_next() {
+    // 96 MiB, all first touched on node 0, which holds 64.
+    let sim = Sim::new(&small(), &slices(1, 96, 1), Options::default()).unwrap();
+    let on = |node| sim.processes[0].blocks.iter().filter(|block| block.home == node).count();
+    assert_eq!((on(0), on(1)), (32, 16));
+    assert!(Sim::new(&small(), &slices(1, 256, 1), Options::default()).is_err());
+}
+
+#[test]
+fn siblings_slow_each_other() {
+    // Two threads of a core together do 125 % of one alone; 1000 MB/s is what each does then.
+    let text = SMALL.replace("[cpu]", "[cpu]\nthreads_per_core = 2\nsmt_speedup_percent = 125");
+    let machine = Machine::parse("x", "x", &text.replace("= 3000", "= 30000")).unwrap();
+    let run = |threads| {
+        let workload = slices(threads, 16 * u64::from(threads), 100);
+        Sim::new(&machine, &workload, options(Tie::Bind)).unwrap().finish().seconds
+    };
+    // 16 MiB × 100 at 1 GB/s = 1.678 s with the sibling busy, at 1.6 GB/s = 1.049 s alone.
+    close(run(4), 1.678);
+    close(run(2), 1.049);
+}
+
+#[test]
+fn threads_wait_for_each_other_at_a_barrier_and_sleep() {
+    let text = "title = \"t\"\n[[process]]\nthreads = 2\nmemory_mib = 8\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 1\nbarrier = true\nsleep_ms = 100\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 1\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let run = Sim::new(&small(), &workload, options(Tie::Bind)).unwrap().finish();
+    // 2 × 4 MiB at 1 GB/s are 8 ms; and 100 ms of sleep.
+    close(run.seconds, 0.1085);
+    assert_eq!(run.thread_seconds.len(), 2);
+}
+
+/// Balancing that moves every page to whoever touches it, and nothing else: thrashes on memory
+/// that tasks of several nodes share.
+struct Grabs;
+
+impl Balancing for Grabs {
+    fn name(&self) -> &'static str {
+        "grabs"
+    }
+    fn pages(&self) -> numaherd_model::PageHandling {
+        numaherd_model::PageHandling { one_fault_for_2m: false, moves_huge_whole: true }
+    }
+    fn scan(&mut self, _: TaskId, _: &dyn numaherd_model::View) -> Option<numaherd_model::Bytes> {
+        Some(numaherd_model::Bytes(16 << 20))
+    }
+    fn on_fault(
+        &mut self,
+        touch: &numaherd_model::Touch,
+        _: &dyn numaherd_model::View,
+    ) -> numaherd_model::PageVerdict {
+        numaherd_model::PageVerdict::MoveTo(touch.node)
+    }
+}
+
+#[test]
+fn faults_bring_memory_home_and_cost_time() {
+    let grabs = Options { balancing: Some(Box::new(Grabs)), ..options(Tie::Free) };
+    let run = Sim::new(&small(), &slices(4, 32, 400), grabs).unwrap().finish();
+    let off = Sim::new(&small(), &slices(4, 32, 400), options(Tie::Free)).unwrap().finish();
+    // Half of the slices are not on node 0, where all was first touched: 8 MiB × 2 = 4096 pages.
+    // A task that load balancing moves when others have ended takes at most its 2048 along.
+    let moved = run.pages_moved_by_kernel;
+    assert!((4096..=4096 + 2048 * run.task_moves).contains(&moved), "{run:?}");
+    assert!(run.local_share > 0.95 && off.local_share < 0.6);
+    assert!(run.kernel_seconds > 0.0 && run.seconds < off.seconds);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    /// Whatever happens, memory is neither made nor lost, every byte is gone over, and the same
+    /// seed gives the same bytes.
+    #[test]
+    fn memory_and_work_are_conserved_and_runs_repeat(
+        threads in 1u32..9, mib in 16u64..100, times in 1u32..20, seed in 0u64..5, grabs in any::<bool>(),
+        huge in any::<bool>()
+    ) {
+        let workload = slices(threads, mib, times);
+        let run = || {
+            let balancing: Option<Box<dyn Balancing>> = if grabs { Some(Box::new(Grabs)) } else { None };
+            let options = Options { seed, balancing, huge_pages: huge, ..options(Tie::Free) };
+            let mut sim = Sim::new(&small(), &workload, options).unwrap();
+            let total = |sim: &Sim| {
+                let blocks: usize = sim.processes.iter().map(|process| process.blocks.len()).sum();
+                blocks as u64 * BLOCK_BYTES + sim.free.iter().sum::<u64>()
+            };
+            let whole = total(&sim);
+            let mut until = 0;
+            while sim.advance(Nanos(until)) {
+                prop_assert_eq!(total(&sim), whole);
+                prop_assert_eq!(sim.load.iter().sum::<u32>() as usize, sim.left);
+                until += 10_000_000;
+            }
+            let run = sim.result();
+            prop_assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9);
+            prop_assert_eq!(total(&sim), whole);
+            Ok(format!("{run:?}{:?}", sim.trace()))
+        };
+        prop_assert_eq!(run()?, run()?);
+    }
+}

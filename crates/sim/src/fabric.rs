@@ -1,0 +1,238 @@
+//! Memory controllers and links: how long a line takes while others use them too.
+//!
+//! A closed queueing network in its fluid limit. Each running task is a customer that has one
+//! line in flight at a time: it spends `ns` on its own (computing, and the latency while nobody
+//! waits), and waits at each station on its way that is full. A station is a node's memory
+//! controller or one direction of a link; it carries so many bytes a nanosecond. A station that is
+//! not full makes nobody wait; at a full one everybody waits in proportion to the bytes they need
+//! there, so long that what comes through is what it carries. So, for customers of class `c`,
+//!
+//! ```text
+//! line_ns(c) = ns(c) + Σ wait(s) × lines(c, s),   Σ count(c) × bytes(c, s) / line_ns(c) ≤ capacity(s)
+//! ```
+//!
+//! with equality where `wait(s) > 0`. Found by Newton's method station by station, round and
+//! round, starting from the last solution. (Published: asymptotic bounds of closed queueing
+//! networks, Denning and Buzen 1978. Below saturation the true waits are small, and taken as 0.)
+//!
+//! A written line is read first and written back later: two lines at the memory, one each way on
+//! the links. Where stores do not fetch ([`Machine::stores_fetch`]) it is written only.
+
+use crate::machine::{LINE_BYTES, Machine};
+
+/// Rounds over all stations after which the waits are taken as they are.
+const MOST_ROUNDS: usize = 40;
+/// Change of a station's wait, in nanoseconds, that is small enough.
+const CLOSE_NS: f64 = 0.01;
+
+/// Stations and the waits at each.
+#[derive(Clone, Debug)]
+pub struct Fabric {
+    nodes: usize,
+    /// Bytes per nanosecond: node memories first, then directed links.
+    capacity: Vec<f64>,
+    /// Wait per line, in nanoseconds.
+    wait: Vec<f64>,
+    /// For each class, the stations on its way and the lines it needs there.
+    way: Vec<Vec<(usize, f64)>>,
+    /// For each station, the classes that come by and the lines they need.
+    visits: Vec<Vec<(usize, f64)>>,
+    /// For each class, how many tasks are in it, and the nanoseconds a line takes them alone.
+    count: Vec<u32>,
+    alone_ns: Vec<f64>,
+}
+
+/// What kind of line from where to where: an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Class(usize);
+
+impl Fabric {
+    /// With nobody on the way.
+    ///
+    /// # Panics
+    /// If the machine's nodes are not connected, which [`Machine::parse`] refuses.
+    #[must_use]
+    pub fn new(machine: &Machine) -> Fabric {
+        let nodes = machine.node.len();
+        let routes = machine.routes().expect("a parsed machine is connected");
+        let links = routes.directed.iter().map(|&(_, _, mb_s)| mb_s);
+        let capacity: Vec<f64> =
+            machine.memory_mb_s.iter().copied().chain(links).map(|mb_s| mb_s / 1000.0).collect();
+        let mut way = Vec::with_capacity(nodes * nodes * 2);
+        for from in 0..nodes {
+            for to in 0..nodes {
+                for writes in [false, true] {
+                    let fetches = !writes || machine.stores_fetch;
+                    let at_memory = f64::from(u8::from(fetches) + u8::from(writes));
+                    let mut stations = vec![(to, at_memory)];
+                    if fetches {
+                        stations
+                            .extend(routes.via[to][from].iter().map(|link| (nodes + link, 1.0)));
+                    }
+                    if writes {
+                        stations
+                            .extend(routes.via[from][to].iter().map(|link| (nodes + link, 1.0)));
+                    }
+                    way.push(stations);
+                }
+            }
+        }
+        let mut visits = vec![Vec::new(); capacity.len()];
+        for (class, stations) in way.iter().enumerate() {
+            for &(station, lines) in stations {
+                visits[station].push((class, lines));
+            }
+        }
+        let (wait, count) = (vec![0.0; capacity.len()], vec![0; way.len()]);
+        let alone_ns = vec![0.0; way.len()];
+        Fabric { nodes, capacity, wait, way, visits, count, alone_ns }
+    }
+
+    /// The class of lines that tasks on node `from` read or write on node `to`.
+    #[must_use]
+    pub fn class(&self, from: usize, to: usize, writes: bool) -> Class {
+        Class((from * self.nodes + to) * 2 + usize::from(writes))
+    }
+
+    /// A task begins on lines of this class that take it so long alone.
+    pub fn enter(&mut self, class: Class, alone_ns: f64) {
+        self.count[class.0] += 1;
+        self.alone_ns[class.0] += alone_ns;
+    }
+
+    /// And ends.
+    pub fn leave(&mut self, class: Class, alone_ns: f64) {
+        self.count[class.0] -= 1;
+        self.alone_ns[class.0] -= alone_ns;
+        if self.count[class.0] == 0 {
+            // No rounding is left over from those that came and went.
+            self.alone_ns[class.0] = 0.0;
+        }
+    }
+
+    /// What a line of this class waits, all stations together.
+    #[must_use]
+    pub fn wait_ns(&self, class: Class) -> f64 {
+        self.way[class.0].iter().map(|&(station, lines)| self.wait[station] * lines).sum()
+    }
+
+    /// Finds the waits for the tasks that are on their way now.
+    pub fn solve(&mut self) {
+        for _ in 0..MOST_ROUNDS {
+            let mut change = 0.0f64;
+            for station in 0..self.capacity.len() {
+                let wait = self.wait_at(station);
+                change = change.max((wait - self.wait[station]).abs());
+                self.wait[station] = wait;
+            }
+            if change < CLOSE_NS {
+                return;
+            }
+        }
+    }
+
+    /// The wait at one station, those at the others as they are. Load falls with the wait and is
+    /// convex: Newton's method from below never overshoots.
+    fn wait_at(&self, station: usize) -> f64 {
+        let capacity = self.capacity[station];
+        let mut wait = 0.0;
+        for _ in 0..50 {
+            let (mut load, mut slope) = (0.0, 0.0);
+            for &(class, lines) in &self.visits[station] {
+                let count = f64::from(self.count[class]);
+                if count == 0.0 {
+                    continue;
+                }
+                let others = self.wait_ns(Class(class)) - self.wait[station] * lines;
+                let line_ns = self.alone_ns[class] / count + others + wait * lines;
+                let rate = count * lines * LINE_BYTES / line_ns;
+                load += rate;
+                slope += rate * lines / line_ns;
+            }
+            if load <= capacity * 1.000_001 {
+                break;
+            }
+            wait += (load - capacity) / slope;
+        }
+        wait
+    }
+
+    /// Share of its capacity that each node's memory carries now.
+    #[must_use]
+    pub fn use_of_memory(&self) -> Vec<f64> {
+        let rate = |&(class, lines): &(usize, f64)| {
+            let count = f64::from(self.count[class]);
+            if count == 0.0 {
+                return 0.0;
+            }
+            let line_ns = self.alone_ns[class] / count + self.wait_ns(Class(class));
+            count * lines * LINE_BYTES / line_ns
+        };
+        let of =
+            |node: usize| self.visits[node].iter().map(rate).sum::<f64>() / self.capacity[node];
+        (0..self.nodes).map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::{SMALL, small};
+    use proptest::prelude::*;
+
+    /// Nanoseconds a line takes with so many tasks of each class, all of 64 ns alone.
+    fn line_ns(machine: &Machine, classes: &[(usize, usize, u32)]) -> Vec<f64> {
+        let mut fabric = Fabric::new(machine);
+        for &(from, to, count) in classes {
+            let class = fabric.class(from, to, true);
+            (0..count).for_each(|_| fabric.enter(class, 64.0));
+        }
+        fabric.solve();
+        let of = |&(from, to, _): &(usize, usize, u32)| {
+            64.0 + fabric.wait_ns(fabric.class(from, to, true))
+        };
+        classes.iter().map(of).collect()
+    }
+
+    #[test]
+    fn one_writer_waits_for_nobody() {
+        // 64 bytes in 64 ns are 1 GB/s, 2 GB/s at the memory, which carries 3.
+        assert_eq!(line_ns(&small(), &[(0, 0, 1)]), [64.0]);
+    }
+
+    #[test]
+    fn two_writers_share_a_full_memory() {
+        // 2 × 128 bytes a line at 3 bytes/ns: a line each in 85.33 ns.
+        let ns = line_ns(&small(), &[(0, 0, 2)]);
+        assert!((ns[0] - 256.0 / 3.0).abs() < 0.01, "{ns:?}");
+    }
+
+    #[test]
+    fn a_full_link_makes_only_those_wait_that_use_it() {
+        let slow = SMALL.replace("bandwidth_mb_s = 10000", "bandwidth_mb_s = 500");
+        let machine = Machine::parse("x", "x", &slow).unwrap();
+        // A remote line crosses each direction once: 64 bytes at 0.5 bytes/ns = 128 ns.
+        let ns = line_ns(&machine, &[(0, 0, 1), (0, 1, 1)]);
+        assert!((ns[0] - 64.0).abs() < 0.01 && (ns[1] - 128.0).abs() < 0.1, "{ns:?}");
+    }
+
+    proptest! {
+        /// No station carries more than it can, and one that makes people wait carries just that.
+        #[test]
+        fn stations_that_make_wait_are_full_and_none_is_overfull(
+            counts in prop::collection::vec(0u32..20, 4), writes in any::<bool>()
+        ) {
+            let machine = small();
+            let mut fabric = Fabric::new(&machine);
+            for (i, &count) in counts.iter().enumerate() {
+                let class = fabric.class(i / 2, i % 2, writes);
+                (0..count).for_each(|_| fabric.enter(class, 50.0 + 10.0 * i as f64));
+            }
+            fabric.solve();
+            for (node, share) in fabric.use_of_memory().into_iter().enumerate() {
+                prop_assert!(share <= 1.01, "{share}");
+                prop_assert!(fabric.wait[node] == 0.0 || share > 0.99, "{share}");
+            }
+        }
+    }
+}

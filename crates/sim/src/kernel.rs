@@ -1,0 +1,252 @@
+//! Hinting faults, page moves and scans: what the kernel's NUMA balancing does to memory, and what
+//! that costs the task in whose name it is done.
+//!
+//! A fault on a block of small pages is 512 faults, unless the balancing handles a whole block in
+//! one. Moving a block copies it: every line is read on one node and written on the other, with
+//! today's waits. A huge page moves whole if the balancing can; otherwise it is split, moved in
+//! small pages, and copied once more when it is rebuilt. Each small page moved needs a flush of
+//! TLBs and, for a while, the anon_vma mutex of its process, for which others wait.
+
+use numaherd_model::{
+    Bytes, CpuId, FaultFlags, HintingFault, Nanos, NodeId, PageHandling, PageVerdict, Pages,
+    ProcessId, TaskId, TaskMove, Topology, Touch, View,
+};
+
+use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Sim, State, TraceEvent};
+use crate::machine::LINE_BYTES;
+
+/// Share of a node that stays free whatever is moved, per mille: the kernel's watermarks.
+/// Guessed.
+pub(crate) const RESERVE_PERMILLE: u64 = 10;
+
+impl Sim {
+    /// The running task touches an armed block. Answers the nanoseconds it costs.
+    pub(crate) fn fault(&mut self, t: usize, b: usize) -> u64 {
+        let Some(mut balancing) = self.options.balancing.take() else { return 0 };
+        let handling = balancing.pages();
+        let touch = self.touch(t, b);
+        let whole = self.options.huge_pages || handling.one_fault_for_2m;
+        let faults = if whole { 1 } else { BLOCK_PAGES };
+        self.run.faults += faults;
+        let mut cost_ns = faults * self.machine.kernel.fault_ns;
+        let verdict = balancing.on_fault(&touch, self);
+        self.options.balancing = Some(balancing);
+        let mut flags = 0;
+        if let PageVerdict::MoveTo(node) = verdict
+            && node != touch.home
+        {
+            match self.index_of(node).and_then(|to| self.move_in_fault(t, b, to, handling)) {
+                Some(ns) => {
+                    cost_ns += ns;
+                    flags |= FaultFlags::MIGRATED;
+                }
+                None => flags |= FaultFlags::MIGRATE_FAIL,
+            }
+        }
+        let process = &mut self.processes[self.tasks[t].process];
+        let block = &mut process.blocks[b];
+        block.armed = false;
+        block.last_task = t as u32 + 1;
+        block.last_cpu = self.tasks[t].cpu as u16;
+        let home = usize::from(block.home);
+        let home = self.node_id(home);
+        flags |= if home == touch.node { FaultFlags::FAULT_LOCAL } else { 0 };
+        if self.options.watch_faults {
+            self.show(&touch, home, flags, b);
+        }
+        self.run.kernel_seconds += cost_ns as f64 / 1e9;
+        cost_ns
+    }
+
+    fn touch(&self, t: usize, b: usize) -> Touch {
+        let task = &self.tasks[t];
+        let process = &self.processes[task.process];
+        let block = &process.blocks[b];
+        let last = block
+            .last_task
+            .checked_sub(1)
+            .map(|last| (self.tasks[last as usize].id, CpuId(u32::from(block.last_cpu))));
+        Touch {
+            time: Nanos(self.now),
+            task: task.id,
+            process: process.id,
+            cpu: CpuId(task.cpu as u32),
+            node: self.node_id(self.node_of[task.cpu]),
+            home: self.node_id(usize::from(block.home)),
+            pages: Pages(BLOCK_PAGES),
+            last,
+            page: (task.process as u64) << 32 | b as u64,
+        }
+    }
+
+    /// Shows the fault to whoever observes, as the kernel's stream has it. Small pages of a block
+    /// are touched one after the other by the same task: they are shown as one.
+    fn show(&mut self, touch: &Touch, home: NodeId, flags: u32, b: usize) {
+        self.faults.push(HintingFault {
+            time: touch.time,
+            tid: touch.task.tid,
+            tgid: touch.process.tgid,
+            cpu: touch.cpu,
+            memory_node: home,
+            pages: touch.pages,
+            flags: FaultFlags(flags),
+            address: Some(address(b)),
+            last_cpu: touch.last.map(|(_, cpu)| cpu),
+            last_pid_low8: touch.last.map(|(task, _)| task.tid as u8),
+        });
+    }
+
+    /// Moves a block in a fault, if the node has room. Answers what it costs.
+    fn move_in_fault(&mut self, t: usize, b: usize, to: usize, how: PageHandling) -> Option<u64> {
+        let (p, cpu) = (self.tasks[t].process, self.tasks[t].cpu);
+        let from = usize::from(self.processes[p].blocks[b].home);
+        self.relocate(p, b, to)?;
+        self.run.pages_moved_by_kernel += BLOCK_PAGES;
+        let costs = self.machine.kernel.clone();
+        let copy_ns = self.copy_ns(self.node_of[cpu], from, to);
+        if self.options.huge_pages && how.moves_huge_whole {
+            return Some(copy_ns + costs.move_ns + costs.flush_ns);
+        }
+        let pages_ns = BLOCK_PAGES * (costs.move_ns + costs.flush_ns);
+        if self.options.huge_pages {
+            return Some(2 * copy_ns + pages_ns);
+        }
+        let process = &mut self.processes[p];
+        let begin = process.rmap_free_ns.max(self.now);
+        process.rmap_free_ns = begin + BLOCK_PAGES * costs.rmap_ns;
+        let waited = begin - self.now;
+        self.run.rmap_wait_seconds += waited as f64 / 1e9;
+        Some(waited + copy_ns + pages_ns)
+    }
+
+    /// Time for a thread on node `at` to copy a block.
+    pub(crate) fn copy_ns(&self, at: usize, from: usize, to: usize) -> u64 {
+        let reads = self.fabric.wait_ns(self.fabric.class(at, from, false));
+        let writes = self.fabric.wait_ns(self.fabric.class(at, to, true));
+        // A load and a store stream side by side.
+        let alone = self.machine.line_ns(at, from, true).max(self.machine.line_ns(at, to, true));
+        (BLOCK_BYTES as f64 / LINE_BYTES * (alone + reads + writes)) as u64
+    }
+
+    /// Puts a block on another node, if it has room.
+    pub(crate) fn relocate(&mut self, p: usize, b: usize, to: usize) -> Option<()> {
+        let reserve = (self.machine.node[to].memory_mib << 20) * RESERVE_PERMILLE / 1000;
+        if self.free[to] < BLOCK_BYTES + reserve {
+            return None;
+        }
+        let from = usize::from(self.processes[p].blocks[b].home);
+        self.processes[p].blocks[b].home = to as u8;
+        self.free[from] += BLOCK_BYTES;
+        self.free[to] -= BLOCK_BYTES;
+        let (ns, process) = (self.now, self.processes[p].id.tgid);
+        let [from, to] = [from, to].map(|node| self.machine.node[node].id);
+        self.note(TraceEvent::Moved { ns, process, block: b, from, to });
+        Some(())
+    }
+
+    /// A tick of a running task: pages are armed, and the task may be sent elsewhere.
+    pub(crate) fn tick(&mut self, t: usize) {
+        let Some(mut balancing) = self.options.balancing.take() else { return };
+        let id = self.tasks[t].id;
+        if let Some(bytes) = balancing.scan(id, self) {
+            let p = self.tasks[t].process;
+            let passes = self.arm(t, bytes);
+            (0..passes).for_each(|_| balancing.pass_ended(self.processes[p].id, self));
+        }
+        let wanted = balancing.place(id, self);
+        self.options.balancing = Some(balancing);
+        match wanted {
+            Some(TaskMove::To(cpu)) => self.send(t, cpu.0 as usize),
+            Some(TaskMove::Swap(other)) => {
+                let other = other.tid as usize - 1;
+                let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
+                self.send(t, there);
+                self.send(other, here);
+            }
+            None => {}
+        }
+    }
+
+    /// Arms the next bytes of the task's process; answers how often its end was passed.
+    fn arm(&mut self, t: usize, bytes: Bytes) -> usize {
+        let small = !self.options.huge_pages;
+        let process = &mut self.processes[self.tasks[t].process];
+        let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(process.blocks.len());
+        let mut passes = 0;
+        for _ in 0..blocks {
+            process.blocks[process.scan_at].armed = true;
+            process.scan_at += 1;
+            if process.scan_at == process.blocks.len() {
+                process.scan_at = 0;
+                passes += 1;
+            }
+        }
+        let entries = blocks as u64 * if small { BLOCK_PAGES } else { 1 };
+        let cost_ns = entries * self.machine.kernel.arm_ns + self.machine.kernel.flush_ns;
+        self.tasks[t].debt_ns += cost_ns;
+        self.run.kernel_seconds += cost_ns as f64 / 1e9;
+        passes
+    }
+
+    pub(crate) fn node_id(&self, index: usize) -> NodeId {
+        NodeId(self.machine.node[index].id)
+    }
+
+    pub(crate) fn index_of(&self, node: NodeId) -> Option<usize> {
+        self.machine.node.iter().position(|spec| spec.id == node.0)
+    }
+}
+
+/// A block's address in its process.
+pub(crate) fn address(b: usize) -> u64 {
+    (1 << 40) + b as u64 * BLOCK_BYTES
+}
+
+impl View for Sim {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.now)
+    }
+
+    fn node_of(&self, cpu: CpuId) -> NodeId {
+        self.node_id(self.node_of[cpu.0 as usize])
+    }
+
+    fn running(&self, cpu: CpuId) -> Option<TaskId> {
+        self.running[cpu.0 as usize].map(|t| self.tasks[t].id)
+    }
+
+    fn load(&self, cpu: CpuId) -> u32 {
+        self.load[cpu.0 as usize]
+    }
+
+    fn cpu_of(&self, task: TaskId) -> Option<CpuId> {
+        let task = &self.tasks[task.tid as usize - 1];
+        let runnable = matches!(task.state, State::Running | State::Waiting);
+        runnable.then_some(CpuId(task.cpu as u32))
+    }
+
+    fn process_of(&self, task: TaskId) -> ProcessId {
+        self.processes[self.tasks[task.tid as usize - 1].process].id
+    }
+
+    fn cpu_time(&self, task: TaskId) -> Nanos {
+        Nanos(self.tasks[task.tid as usize - 1].cpu_ns)
+    }
+
+    fn allowed(&self, task: TaskId, cpu: CpuId) -> bool {
+        self.allows(task.tid as usize - 1, cpu.0 as usize)
+    }
+
+    fn resident(&self, process: ProcessId) -> Bytes {
+        let blocks = self.processes[process.tgid as usize - 1].blocks.len() as u64;
+        Bytes(blocks * BLOCK_BYTES)
+    }
+
+    fn free(&self, node: NodeId) -> Bytes {
+        Bytes(self.index_of(node).map_or(0, |index| self.free[index]))
+    }
+}

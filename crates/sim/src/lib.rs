@@ -1,0 +1,62 @@
+//! The simulated machine. One thread, one queue of events ordered by time and number: the same
+//! seed gives the same bytes.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`machine`] | machine files |
+//! | [`workload`] | workload files: processes, threads, phases |
+//! | [`fabric`] | memory controllers and links, and the waiting there |
+//! | [`layout`] | which memory and which CPUs each thread begins with |
+//! | [`engine`] | tasks, CPUs, memory and the queue of events |
+//! | [`kernel`] | hinting faults, page moves, and what they cost |
+//! | [`world`] | the machine as `control` sees it: `Observe` and `Actuate` |
+//!
+//! Memory is taken in blocks of 2 MiB: a huge page, or the 512 small pages that a thread touches
+//! together as it sweeps by. A task's progress is computed block by block, not ticked: how long a
+//! block takes follows from where it is and who else uses that memory and those links.
+
+mod cpus;
+pub mod engine;
+pub mod fabric;
+pub mod kernel;
+pub mod layout;
+pub mod machine;
+mod random;
+pub mod workload;
+pub mod world;
+
+pub use engine::{Options, Run, Sim};
+pub use layout::Tie;
+pub use machine::Machine;
+pub use workload::{Parameters, Workload};
+
+/// Why nothing was simulated.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// A file is wrong.
+    #[error("{path}:{line}: expected {expected}")]
+    Parse {
+        /// Which file.
+        path: String,
+        /// Where in it, from 1.
+        line: usize,
+        /// The field, and what it should have been.
+        expected: String,
+    },
+    /// The workload does not go with the machine.
+    #[error("{problem}")]
+    Unfit {
+        /// Why, and what would help.
+        problem: String,
+    },
+}
+
+impl SimError {
+    /// What the TOML reader says, at its line.
+    fn toml(path: &str, text: &str, error: &toml::de::Error) -> SimError {
+        let at = error.span().map_or(0, |span| span.start).min(text.len());
+        let line = text[..at].matches('\n').count() + 1;
+        let said = error.message().trim().replace('\n', " ");
+        SimError::Parse { path: path.into(), line, expected: format!("sound TOML: {said}") }
+    }
+}

@@ -1,0 +1,206 @@
+//! A simulated machine: CPUs, memory, links, and how fast each is.
+//!
+//! Bandwidths are 10⁶ bytes a second, latencies nanoseconds. Rows and columns follow the order of
+//! the `[[node]]` tables, which is ascending by id. CPUs are numbered through in that order;
+//! siblings of a core have neighbouring numbers. Files are read in [`file`](self::file).
+//!
+//! A thread that streams through memory deals with one line of 64 bytes at a time. While nobody
+//! waits for memory, and its siblings are busy, that takes
+//!
+//! ```text
+//! line_ns(cpu's node, memory's node) = work + stall × latency(cpu's, memory's) / latency(cpu's, cpu's)
+//! stall = 64000 / stream_mb_s − work
+//! ```
+//!
+//! so that a thread writes `stream_mb_s` to local memory. Everything slower is queueing
+//! ([`crate::fabric`]).
+
+mod derived;
+mod file;
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{Bytes, CpuId, Node, NodeId, Topology};
+use numaherd_scheduling::{Domains, Place};
+use serde::Deserialize;
+
+/// One simulated machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Its name: the file's, without the ending.
+    pub name: String,
+    /// One line on what it stands for.
+    pub title: String,
+    /// Every CPU.
+    pub cpu: Cpu,
+    /// What each node's memory carries, reads and writes together; infinite where the file does
+    /// not say.
+    pub memory_mb_s: Vec<f64>,
+    /// Between the nodes: pairs of node indices, and what each direction carries.
+    pub links: Vec<(usize, usize, f64)>,
+    /// Whether a written line is fetched first. Then it counts twice at the memory, and once
+    /// each way on the links; else once, and one way.
+    pub stores_fetch: bool,
+    /// Nodes, ascending by id.
+    pub node: Vec<NodeSpec>,
+    /// What the firmware tells the kernel.
+    pub slit: Vec<Vec<u32>>,
+    /// What a miss costs while nobody waits.
+    pub latency_ns: Vec<Vec<f64>>,
+    /// What the kernel's work costs.
+    pub kernel: KernelCosts,
+    /// Where the figures come from, by their path in the file.
+    pub provenance: BTreeMap<String, String>,
+}
+
+/// A CPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cpu {
+    /// What a thread writes to local memory, its siblings busy and nobody waiting for memory.
+    pub stream_mb_s: f64,
+    /// Of the time for a line, what does not depend on where the line is.
+    pub work_ns: f64,
+    /// Threads of a core.
+    pub threads_per_core: u32,
+    /// What the busy threads of a core do together, in percent of one alone.
+    pub smt_speedup_percent: f64,
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeSpec {
+    /// The kernel's number for it.
+    pub id: u32,
+    /// Number of CPUs; may be 0 (CXL).
+    pub cpus: u32,
+    /// Memory.
+    pub memory_mib: u64,
+}
+
+/// What the kernel's own work costs, in nanoseconds. The defaults are guesses for a server of
+/// 2012: a fault with its TLB miss, an interprocessor interrupt to flush TLBs, the fixed part of
+/// moving one page. Copying itself is charged to the memory it goes through.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KernelCosts {
+    /// A hinting fault.
+    pub fault_ns: u64,
+    /// Arming one page for hinting faults.
+    pub arm_ns: u64,
+    /// A TLB flush on all CPUs that run the process.
+    pub flush_ns: u64,
+    /// Moving one page, the copy apart: unmap, allocate, map again.
+    pub move_ns: u64,
+    /// Of that, how long the process's anon_vma mutex is held (4 KiB pages only).
+    pub rmap_ns: u64,
+}
+
+impl Default for KernelCosts {
+    fn default() -> Self {
+        KernelCosts { fault_ns: 1_000, arm_ns: 40, flush_ns: 4_000, move_ns: 2_000, rmap_ns: 1_500 }
+    }
+}
+
+/// Bytes of a cache line.
+pub const LINE_BYTES: f64 = 64.0;
+
+impl Machine {
+    /// The way between nodes; `None` if two are not connected.
+    #[must_use]
+    pub fn routes(&self) -> Option<Routes> {
+        Routes::new(&self.links, &self.latency_ns)
+    }
+
+    /// Number of CPUs.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.node.iter().map(|node| node.cpus as usize).sum()
+    }
+
+    /// For each CPU, the index of its node.
+    #[must_use]
+    pub fn node_of_cpus(&self) -> Vec<usize> {
+        let cpus_of = |(index, node): (usize, &NodeSpec)| vec![index; node.cpus as usize];
+        self.node.iter().enumerate().flat_map(cpus_of).collect()
+    }
+
+    /// Its scheduling domains: one last-level cache a node.
+    #[must_use]
+    pub fn domains(&self) -> Domains {
+        let threads = self.cpu.threads_per_core as usize;
+        let place =
+            |(cpu, &node): (usize, &usize)| Place { core: cpu / threads, cache: node, node };
+        let places: Vec<Place> = self.node_of_cpus().iter().enumerate().map(place).collect();
+        Domains::new(&places, &self.slit)
+    }
+
+    /// What its kernel shows.
+    #[must_use]
+    pub fn topology(&self) -> Topology {
+        let mut cpus = (0..).map(CpuId);
+        let node = |spec: &NodeSpec| {
+            let memory = Bytes(spec.memory_mib << 20);
+            let cpus = cpus.by_ref().take(spec.cpus as usize).collect();
+            Node { id: NodeId(spec.id), cpus, memory, free: memory }
+        };
+        let nodes = self.node.iter().map(node).collect();
+        Topology { nodes, distances: self.slit.clone() }
+    }
+
+    /// Nanoseconds in which a thread on node `from` deals with a line of node `to` while nobody
+    /// waits for memory; `crowded`: its siblings are busy too.
+    #[must_use]
+    pub fn line_ns(&self, from: usize, to: usize, crowded: bool) -> f64 {
+        // A thread alone on its core has all of its pipelines and misses in flight to itself.
+        let alone = if crowded {
+            1.0
+        } else {
+            self.cpu.smt_speedup_percent / (100.0 * f64::from(self.cpu.threads_per_core))
+        };
+        let stall_ns = LINE_BYTES * 1000.0 / self.cpu.stream_mb_s - self.cpu.work_ns;
+        let far = self.latency_ns[from][to] / self.latency_ns[from][from];
+        (self.cpu.work_ns + stall_ns * far) * alone
+    }
+}
+
+/// Links and the ways over them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routes {
+    /// Node indices at the ends of each directed link, and what it carries.
+    pub directed: Vec<(usize, usize, f64)>,
+    /// `via[a][b]`: links from `a` to `b`.
+    pub via: Vec<Vec<Vec<usize>>>,
+}
+
+impl Routes {
+    /// Fewest links, then the lower first one; `None` if two nodes are not connected.
+    fn new(links: &[(usize, usize, f64)], latency_ns: &[Vec<f64>]) -> Option<Routes> {
+        let nodes = latency_ns.len();
+        let both = |&(a, b, mb_s): &(usize, usize, f64)| [(a, b, mb_s), (b, a, mb_s)];
+        let mut directed: Vec<(usize, usize, f64)> = links.iter().flat_map(both).collect();
+        directed.sort_by_key(|&(a, b, _)| (a, b));
+        let mut via = vec![vec![None; nodes]; nodes];
+        for (from, row) in via.iter_mut().enumerate() {
+            row[from] = Some(Vec::new());
+            let mut reached = vec![from];
+            let mut at = 0;
+            while at < reached.len() {
+                let here = reached[at];
+                let path: Vec<usize> = row[here].clone()?;
+                for (link, &(a, b, _)) in directed.iter().enumerate() {
+                    if a == here && row[b].is_none() {
+                        row[b] = Some([&path[..], &[link]].concat());
+                        reached.push(b);
+                    }
+                }
+                at += 1;
+            }
+        }
+        let via = via.into_iter().map(|row| row.into_iter().collect::<Option<Vec<_>>>());
+        Some(Routes { via: via.collect::<Option<Vec<_>>>()?, directed })
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

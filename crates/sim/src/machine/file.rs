@@ -1,0 +1,350 @@
+//! Machine files. The format is that of the emulated machine, so that one file serves both; what
+//! only the emulated machine needs is passed over, and what only the simulator needs stands in the
+//! table `[sim]`.
+//!
+//! Where `[sim]` is missing, a thread's speed follows from the emulated machine's figures: ten
+//! instructions for a line of 64 bytes, and one miss with the overlap of `[prefetch]`.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Cpu, KernelCosts, LINE_BYTES, Machine, NodeSpec, Routes};
+use crate::SimError;
+
+/// Machines that come with numaherd.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("2x4", include_str!("../../../../machines/2x4.toml")),
+    ("2x4-near", include_str!("../../../../machines/2x4-near.toml")),
+    ("4x2", include_str!("../../../../machines/4x2.toml")),
+    ("8x1", include_str!("../../../../machines/8x1.toml")),
+    ("autonuma", include_str!("../../../../machines/autonuma.toml")),
+    ("two-socket", include_str!("../../../../machines/two-socket.toml")),
+    ("snc2", include_str!("../../../../machines/snc2.toml")),
+    ("nps4", include_str!("../../../../machines/nps4.toml")),
+    ("sparse", include_str!("../../../../machines/sparse.toml")),
+    ("cpu-only", include_str!("../../../../machines/cpu-only.toml")),
+    ("cxl", include_str!("../../../../machines/cxl.toml")),
+    ("autonuma-slides", include_str!("../../../../machines/documents/autonuma-slides.toml")),
+    ("numacore", include_str!("../../../../machines/documents/numacore.toml")),
+];
+
+/// Instructions for a line in the workloads' inner loop: eight stores of 8 bytes and the loop's
+/// own. Counted in the source; the emulated machine's compiler may do it in fewer.
+const INSTRUCTIONS_PER_LINE: f64 = 10.0;
+
+/// Kernel costs where a file has no `[sim.kernel]` and is for the emulated machine.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    title: String,
+    cpu: CpuTable,
+    #[serde(rename = "cache")]
+    _cache: Option<toml::Table>,
+    #[serde(rename = "llc")]
+    _llc: Option<toml::Table>,
+    #[serde(rename = "coherence")]
+    _coherence: Option<toml::Table>,
+    prefetch: Option<Prefetch>,
+    memory: Option<Memory>,
+    links: Option<Links>,
+    node: Vec<NodeSpec>,
+    distance: Distance,
+    sim: Option<SimTable>,
+    #[serde(default)]
+    provenance: BTreeMap<String, String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CpuTable {
+    instructions_per_second: Option<f64>,
+    #[serde(default = "one")]
+    threads_per_core: u32,
+    smt_speedup_percent: Option<f64>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+#[derive(Deserialize)]
+struct Prefetch {
+    store_overlap: Option<f64>,
+    stores_fetch: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Memory {
+    bandwidth_mb_s: Rates,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Links {
+    bandwidth_mb_s: Rates,
+    between: Option<Vec<(u32, u32)>>,
+}
+
+/// One figure for all, or one for each.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Rates {
+    All(f64),
+    Each(Vec<f64>),
+}
+
+impl Rates {
+    /// As many as wanted, all above 0.
+    fn expand(&self, field: &'static str, count: usize) -> Result<Vec<f64>, Wrong> {
+        let rates = match self {
+            Rates::All(rate) => vec![*rate; count],
+            Rates::Each(rates) if rates.len() == count => rates.clone(),
+            Rates::Each(rates) => {
+                let found = rates.len();
+                return Err((field, format!("{field}: one figure or {count}, found {found}")));
+            }
+        };
+        rates.iter().try_for_each(|&rate| positive(field, rate))?;
+        Ok(rates)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Distance {
+    slit: Vec<Vec<u32>>,
+    #[serde(default)]
+    latency_ns: Vec<Vec<f64>>,
+}
+
+/// What only the simulator needs.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SimTable {
+    stream_mb_s: f64,
+    #[serde(default)]
+    work_ns: f64,
+    #[serde(default)]
+    kernel: KernelCosts,
+}
+
+/// A field and what was expected of it.
+type Wrong = (&'static str, String);
+
+fn positive(field: &'static str, value: f64) -> Result<(), Wrong> {
+    if value.is_finite() && value > 0.0 {
+        return Ok(());
+    }
+    Err((field, format!("{field}: a number above 0, found {value}")))
+}
+
+impl Machine {
+    /// Names of the machines that come with numaherd.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// None, unless a file that comes with numaherd is wrong.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Result<Machine, SimError>> {
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
+        Some(Machine::parse(name, name, text))
+    }
+
+    /// Reads a machine file's text. `path` is only for messages.
+    ///
+    /// # Errors
+    /// [`SimError::Parse`] with path, line, and what was expected.
+    pub fn parse(name: &str, path: &str, text: &str) -> Result<Machine, SimError> {
+        let file: File = toml::from_str(text).map_err(|e| SimError::toml(path, text, &e))?;
+        file.machine(name).map_err(|(field, expected)| SimError::Parse {
+            path: path.into(),
+            line: line_of(text, field),
+            expected,
+        })
+    }
+}
+
+impl File {
+    fn machine(self, name: &str) -> Result<Machine, Wrong> {
+        self.check_nodes()?;
+        let nodes = self.node.len();
+        let latency_ns = self.latencies()?;
+        let cpu = self.cpu(latency_ns[0][0])?;
+        let memory_mb_s = match &self.memory {
+            Some(memory) => memory.bandwidth_mb_s.expand("memory.bandwidth_mb_s", nodes)?,
+            None => vec![f64::INFINITY; nodes],
+        };
+        let links = self.links(&latency_ns)?;
+        let stores_fetch = self.prefetch.as_ref().and_then(|p| p.stores_fetch).unwrap_or(true);
+        Ok(Machine {
+            name: name.into(),
+            title: self.title,
+            cpu,
+            memory_mb_s,
+            links,
+            stores_fetch,
+            node: self.node,
+            slit: self.distance.slit,
+            latency_ns,
+            kernel: self.sim.map(|sim| sim.kernel).unwrap_or_default(),
+            provenance: self.provenance,
+        })
+    }
+
+    fn check_nodes(&self) -> Result<(), Wrong> {
+        let nodes = self.node.len();
+        if nodes == 0 || nodes > 64 {
+            return Err(("node", format!("node: 1 to 64 [[node]] tables, found {nodes}")));
+        }
+        if !self.node.is_sorted_by(|a, b| a.id < b.id) {
+            return Err(("node", "node.id: ascending ids".into()));
+        }
+        let cpus: u64 = self.node.iter().map(|node| u64::from(node.cpus)).sum();
+        if cpus == 0 || cpus > 4096 {
+            return Err(("node.cpus", format!("node.cpus: 1 to 4096 in all, found {cpus}")));
+        }
+        if self.node.iter().any(|node| node.memory_mib > 1 << 30) {
+            return Err(("node.memory_mib", "node.memory_mib: at most 2^30".into()));
+        }
+        if self.node.iter().all(|node| node.memory_mib == 0) {
+            return Err(("node.memory_mib", "node.memory_mib: a node with memory".into()));
+        }
+        let threads = self.cpu.threads_per_core;
+        if threads == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(threads)) {
+            let expected = "cpu.threads_per_core: a divisor of every node's cpus";
+            return Err(("cpu.threads_per_core", expected.into()));
+        }
+        Ok(())
+    }
+
+    fn latencies(&self) -> Result<Vec<Vec<f64>>, Wrong> {
+        let nodes = self.node.len();
+        let Distance { slit, latency_ns } = &self.distance;
+        if slit.len() != nodes || slit.iter().any(|row| row.len() != nodes) {
+            return Err(("distance.slit", format!("distance.slit: {nodes} rows of {nodes}")));
+        }
+        let wrong = |a: usize, b: usize| {
+            if a == b { slit[a][b] != 10 } else { !(11..=254).contains(&slit[a][b]) }
+        };
+        if (0..nodes).any(|a| (0..nodes).any(|b| wrong(a, b))) {
+            let expected = "distance.slit: 10 on the diagonal, 11 to 254 elsewhere";
+            return Err(("distance.slit", expected.into()));
+        }
+        if latency_ns.is_empty() {
+            // As on the emulated machine: 100 ns for SLIT 10, and in proportion.
+            let row = |row: &Vec<u32>| row.iter().map(|&d| f64::from(d) * 10.0).collect();
+            return Ok(slit.iter().map(row).collect());
+        }
+        if latency_ns.len() != nodes || latency_ns.iter().any(|row| row.len() != nodes) {
+            let expected = format!("distance.latency_ns: {nodes} rows of {nodes}");
+            return Err(("distance.latency_ns", expected));
+        }
+        let slower =
+            |a: usize| latency_ns[a].iter().all(|&ns| ns.is_finite() && ns >= latency_ns[a][a]);
+        if (0..nodes).any(|a| latency_ns[a][a] <= 0.0 || !slower(a)) {
+            let expected = "distance.latency_ns: above 0, nothing nearer than a node's own memory";
+            return Err(("distance.latency_ns", expected.into()));
+        }
+        Ok(latency_ns.clone())
+    }
+
+    fn cpu(&self, local_ns: f64) -> Result<Cpu, Wrong> {
+        let threads_per_core = self.cpu.threads_per_core;
+        let most = 100.0 * f64::from(threads_per_core);
+        let smt_speedup_percent = self.cpu.smt_speedup_percent.unwrap_or(most);
+        if !(100.0..=most).contains(&smt_speedup_percent) {
+            let expected = format!("cpu.smt_speedup_percent: 100 to {most}");
+            return Err(("cpu.smt_speedup_percent", expected));
+        }
+        let (stream_mb_s, work_ns) = match (&self.sim, self.cpu.instructions_per_second) {
+            (Some(sim), _) => (sim.stream_mb_s, sim.work_ns),
+            (None, Some(speed)) => {
+                positive("cpu.instructions_per_second", speed)?;
+                let overlap = self.prefetch.as_ref().and_then(|p| p.store_overlap).unwrap_or(1.0);
+                let slow = most / smt_speedup_percent;
+                let work_ns = INSTRUCTIONS_PER_LINE * 1e9 / speed * slow;
+                (LINE_BYTES * 1000.0 / (work_ns + local_ns / overlap.max(1.0)), work_ns)
+            }
+            (None, None) => {
+                let expected = "sim.stream_mb_s (or cpu.instructions_per_second, as for the lab)";
+                return Err(("sim", expected.into()));
+            }
+        };
+        positive("sim.stream_mb_s", stream_mb_s)?;
+        if !(0.0..LINE_BYTES * 1000.0 / stream_mb_s).contains(&work_ns) {
+            let line_ns = LINE_BYTES * 1000.0 / stream_mb_s;
+            let expected = format!("sim.work_ns: 0 to the {line_ns:.1} ns of a whole line");
+            return Err(("sim.work_ns", expected));
+        }
+        Ok(Cpu { stream_mb_s, work_ns, threads_per_core, smt_speedup_percent })
+    }
+
+    fn links(&self, latency_ns: &[Vec<f64>]) -> Result<Vec<(usize, usize, f64)>, Wrong> {
+        let nodes = self.node.len();
+        let slit = &self.distance.slit;
+        let index = |id: u32| self.node.iter().position(|node| node.id == id);
+        let mut pairs: Vec<(usize, usize)> = Vec::new();
+        match self.links.as_ref().and_then(|links| links.between.as_ref()) {
+            Some(between) => {
+                for &(a, b) in between {
+                    let known = index(a).zip(index(b)).filter(|(a, b)| a != b);
+                    let expected =
+                        || format!("links.between: pairs of different node ids, found [{a}, {b}]");
+                    pairs.push(known.ok_or_else(|| ("links.between", expected()))?);
+                }
+            }
+            None => pairs.extend(nearest(slit)),
+        }
+        let field = "links.bandwidth_mb_s";
+        let rates = match &self.links {
+            Some(links) => links.bandwidth_mb_s.expand(field, pairs.len())?,
+            None => vec![f64::INFINITY; pairs.len()],
+        };
+        let links: Vec<(usize, usize, f64)> =
+            pairs.into_iter().zip(rates).map(|((a, b), rate)| (a, b, rate)).collect();
+        if Routes::new(&links, latency_ns).is_some() || nodes == 1 {
+            return Ok(links);
+        }
+        Err(("links.between", "links.between: links that connect all nodes".into()))
+    }
+}
+
+/// The pairs of nodes whose distance is the least that either has to another node; all pairs if
+/// these do not connect all nodes.
+pub(super) fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
+    let nodes = slit.len();
+    let all: Vec<(usize, usize)> =
+        (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b))).collect();
+    let least = |a: usize| (0..nodes).filter(|&b| b != a).map(|b| slit[a][b]).min();
+    let near = |&(a, b): &(usize, usize)| [least(a), least(b)].contains(&Some(slit[a][b]));
+    let some: Vec<(usize, usize)> = all.iter().copied().filter(near).collect();
+    let linked: Vec<_> = some.iter().map(|&(a, b)| (a, b, 1.0)).collect();
+    let equal = vec![vec![1.0; nodes]; nodes];
+    if Routes::new(&linked, &equal).is_some() { some } else { all }
+}
+
+/// The line of a field in a TOML text, from 1: the key within its table, or the table.
+fn line_of(text: &str, field: &str) -> usize {
+    let (table, key) = field.split_once('.').unwrap_or((field, ""));
+    let mut in_table = false;
+    let mut found = 1;
+    for (line, number) in text.lines().zip(1..) {
+        let line = line.trim();
+        if line.starts_with('[') {
+            in_table = line.trim_matches(|c| c == '[' || c == ']') == table;
+            if in_table && (found == 1 || key.is_empty()) {
+                found = number;
+            }
+        } else if in_table && !key.is_empty() && line.split('=').next().map(str::trim) == Some(key)
+        {
+            return number;
+        }
+    }
+    found
+}

@@ -1,0 +1,388 @@
+//! Workload files: processes, their threads and memory, and what each thread does.
+//!
+//! ```
+//! let text = r#"
+//! title = "every thread writes its own slice ten times"
+//! [[process]]
+//! threads_per_cpu = 1.0
+//! memory_mib = 1024
+//! [[process.phase]]
+//! memory = "slice"
+//! times = 10
+//! "#;
+//! let workload = numaherd_sim::Workload::parse("mine", "mine.toml", text).unwrap();
+//! assert_eq!(workload.process[0].threads_on(8), 8);
+//! ```
+
+use serde::Deserialize;
+
+use crate::SimError;
+
+/// Workloads that come with numaherd, under the names of the real ones.
+const BUILT_IN: &[(&str, &str)] = &[
+    ("numa01", include_str!("../../../workloads/numa01.toml")),
+    ("numa01_thread_alloc", include_str!("../../../workloads/numa01_thread_alloc.toml")),
+    ("numa02", include_str!("../../../workloads/numa02.toml")),
+    ("numa02_smt", include_str!("../../../workloads/numa02_smt.toml")),
+    ("overcommit", include_str!("../../../workloads/overcommit.toml")),
+];
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Its name: the file's, without the ending.
+    #[serde(skip)]
+    pub name: String,
+    /// One line on what it does.
+    pub title: String,
+    /// Where its definition comes from.
+    #[serde(default)]
+    pub source: String,
+    /// Kinds of processes; all start at once.
+    pub process: Vec<ProcessSpec>,
+}
+
+/// What [`Workload::resized`] changes; what is absent stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Parameters {
+    /// Threads of all processes together.
+    pub threads: Option<u32>,
+    /// Memory of each process.
+    pub size_bytes: Option<u64>,
+    /// How often each thread goes over its memory.
+    pub loops: Option<u32>,
+}
+
+/// Processes of one kind.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProcessSpec {
+    /// How many.
+    #[serde(default = "one")]
+    pub copies: u32,
+    /// Threads of each; or `threads_per_cpu`.
+    pub threads: Option<u32>,
+    /// Threads of each, per CPU of the machine.
+    pub threads_per_cpu: Option<f64>,
+    /// Memory of each.
+    pub memory_mib: u64,
+    /// Where it lies at the start, for placements that tie nothing.
+    #[serde(default)]
+    pub start: Start,
+    /// What a static placement ties to nodes.
+    #[serde(default)]
+    pub bind: Bind,
+    /// What each thread does, one after the other.
+    pub phase: Vec<PhaseSpec>,
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// Where memory lies at the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Start {
+    /// All on the node where the first thread of the process starts.
+    #[default]
+    FirstTouch,
+    /// All on the machine's first node.
+    OneNode,
+    /// Each slice on the node where its thread starts.
+    OwnThread,
+}
+
+/// What a static placement ties to nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Bind {
+    /// Each thread with its slice.
+    #[default]
+    Thread,
+    /// Each process whole, on its part of the nodes.
+    Process,
+}
+
+/// Part of the memory that a phase goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// All memory of the process.
+    All,
+    /// The thread's own slice: an equal part of it.
+    Slice,
+}
+
+/// Passes over memory.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PhaseSpec {
+    /// Which.
+    pub memory: Part,
+    /// How often.
+    pub times: u32,
+    /// Writing (or only reading).
+    #[serde(default = "yes")]
+    pub writes: bool,
+    /// Computing between lines of 64 bytes, in nanoseconds.
+    #[serde(default)]
+    pub compute_ns: f64,
+    /// Sleep after each pass.
+    #[serde(default)]
+    pub sleep_ms: f64,
+    /// All threads of the process wait for each other at the end of the phase.
+    #[serde(default)]
+    pub barrier: bool,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl ProcessSpec {
+    /// Threads on a machine of so many CPUs; at least one.
+    #[must_use]
+    pub fn threads_on(&self, cpus: usize) -> usize {
+        let per_cpu = self.threads_per_cpu.map(|per_cpu| (per_cpu * cpus as f64).round() as usize);
+        per_cpu.or(self.threads.map(|n| n as usize)).unwrap_or(1).max(1)
+    }
+}
+
+impl Workload {
+    /// Names of the workloads that come with numaherd.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        BUILT_IN.iter().map(|(name, _)| *name)
+    }
+
+    /// One of them; the field's spelling (`numa01_THREAD_ALLOC`) is as good.
+    #[must_use]
+    pub fn built_in(name: &str) -> Option<Result<Workload, SimError>> {
+        let same = |known: &str| known.eq_ignore_ascii_case(&name.replace('-', "_"));
+        let (name, text) = BUILT_IN.iter().find(|(known, _)| same(known))?;
+        Some(Workload::parse(name, name, text))
+    }
+
+    /// With other parameters: threads of all processes together, memory of each process, and
+    /// instead of all phases the last one, so many times.
+    ///
+    /// # Errors
+    /// [`SimError::Unfit`] if they make no sense together.
+    pub fn resized(mut self, to: Parameters) -> Result<Workload, SimError> {
+        let processes: u32 = self.process.iter().map(|process| process.copies).sum();
+        for process in &mut self.process {
+            if let Some(threads) = to.threads {
+                let fits = threads >= processes && threads.is_multiple_of(processes);
+                if !fits {
+                    let problem = format!(
+                        "{threads} threads cannot be shared out evenly over the {processes} \
+                         processes of {}: give a multiple of {processes}",
+                        self.name
+                    );
+                    return Err(SimError::Unfit { problem });
+                }
+                (process.threads, process.threads_per_cpu) = (Some(threads / processes), None);
+            }
+            if let Some(bytes) = to.size_bytes {
+                process.memory_mib = bytes.div_ceil(1 << 20).max(2);
+            }
+            if let Some(times) = to.loops {
+                process.phase.drain(..process.phase.len() - 1);
+                process.phase[0].times = times;
+            }
+        }
+        Ok(self)
+    }
+
+    /// Reads a workload file's text. `path` is only for messages.
+    ///
+    /// # Errors
+    /// [`SimError::Parse`] with path, line, and what was expected.
+    pub fn parse(name: &str, path: &str, text: &str) -> Result<Workload, SimError> {
+        let mut workload: Workload =
+            toml::from_str(text).map_err(|e| SimError::toml(path, text, &e))?;
+        workload.name = name.to_string();
+        match workload.problem() {
+            None => Ok(workload),
+            Some(wrong) => {
+                let line = wrong.line(text);
+                Err(SimError::Parse { path: path.into(), line, expected: wrong.expected })
+            }
+        }
+    }
+
+    /// The first thing wrong.
+    fn problem(&self) -> Option<Wrong> {
+        if self.process.is_empty() {
+            let expected = "process: a [[process]] table".into();
+            return Some(Wrong { process: 0, phase: None, key: "", expected });
+        }
+        self.process.iter().enumerate().find_map(|(i, process)| process.problem(i))
+    }
+
+    /// Bytes that all threads go over, on a machine of so many CPUs.
+    #[must_use]
+    pub fn bytes(&self, cpus: usize) -> f64 {
+        let of = |process: &ProcessSpec| {
+            let memory = (process.memory_mib << 20) as f64;
+            let threads = process.threads_on(cpus) as f64;
+            let pass = |phase: &PhaseSpec| match phase.memory {
+                Part::All => f64::from(phase.times) * memory * threads,
+                Part::Slice => f64::from(phase.times) * memory,
+            };
+            f64::from(process.copies) * process.phase.iter().map(pass).sum::<f64>()
+        };
+        self.process.iter().map(of).sum()
+    }
+}
+
+/// What is wrong, and where.
+struct Wrong {
+    process: usize,
+    phase: Option<usize>,
+    key: &'static str,
+    expected: String,
+}
+
+impl Wrong {
+    /// The line of the key in its table, or of the table, from 1.
+    fn line(&self, text: &str) -> usize {
+        let (mut process, mut phase) = (0, 0);
+        let mut found = 1;
+        for (line, number) in text.lines().zip(1..) {
+            let line = line.trim();
+            match line {
+                "[[process]]" => (process, phase) = (process + 1, 0),
+                "[[process.phase]]" => phase += 1,
+                _ => {}
+            }
+            let here = process == self.process + 1 && phase == self.phase.map_or(0, |p| p + 1);
+            if here && line.starts_with('[') {
+                found = number;
+            } else if here && line.split('=').next().map(str::trim) == Some(self.key) {
+                return number;
+            }
+        }
+        found
+    }
+}
+
+impl ProcessSpec {
+    fn problem(&self, process: usize) -> Option<Wrong> {
+        let wrong = |key: &'static str, expected: &str| {
+            let expected = if key.is_empty() {
+                expected.to_string()
+            } else {
+                format!("process.{key}: {expected}")
+            };
+            Some(Wrong { process, phase: None, key, expected })
+        };
+        if self.threads.is_some() == self.threads_per_cpu.is_some() {
+            return wrong("", "process.threads or process.threads_per_cpu, one of them");
+        }
+        if self.threads.is_some_and(|threads| !(1..=1_000_000).contains(&threads)) {
+            return wrong("threads", "1 to 1000000");
+        }
+        if self.threads_per_cpu.is_some_and(|threads| !(threads > 0.0 && threads <= 100.0)) {
+            return wrong("threads_per_cpu", "above 0, at most 100");
+        }
+        if self.copies == 0 || self.copies > 10_000 {
+            return wrong("copies", "1 to 10000");
+        }
+        if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
+            return wrong("memory_mib", "2 to 16777216");
+        }
+        if self.phase.is_empty() {
+            return wrong("", "process.phase: a [[process.phase]] table");
+        }
+        self.phase.iter().enumerate().find_map(|(i, phase)| {
+            let (key, expected) = phase.problem()?;
+            let expected = format!("process.phase.{key}: {expected}");
+            Some(Wrong { process, phase: Some(i), key, expected })
+        })
+    }
+}
+
+impl PhaseSpec {
+    /// The key, and what was expected.
+    fn problem(&self) -> Option<(&'static str, &'static str)> {
+        let sound = |figure: f64| figure.is_finite() && (0.0..=1e9).contains(&figure);
+        if self.times == 0 {
+            return Some(("times", "a whole number above 0"));
+        }
+        if !sound(self.compute_ns) {
+            return Some(("compute_ns", "0 to 1e9"));
+        }
+        (!sound(self.sleep_ms)).then_some(("sleep_ms", "0 to 1e9"))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub fn slices(threads: u32, mib: u64, times: u32) -> Workload {
+        let text = format!(
+            "title = \"slices\"\n[[process]]\nthreads = {threads}\nmemory_mib = {mib}\n\
+             [[process.phase]]\nmemory = \"slice\"\ntimes = {times}\n"
+        );
+        Workload::parse("slices", "slices.toml", &text).unwrap()
+    }
+
+    #[test]
+    fn bytes_are_counted_as_the_definitions_have_them() {
+        let mut workload = slices(4, 1024, 800);
+        assert_eq!(workload.bytes(4), 800.0 * f64::from(1 << 30));
+        // numa01: 2 processes × T threads × 3 GiB × 51, T = 12.
+        workload.process[0] = ProcessSpec {
+            copies: 2,
+            threads: None,
+            threads_per_cpu: Some(0.5),
+            memory_mib: 3072,
+            phase: vec![PhaseSpec {
+                memory: Part::All,
+                times: 51,
+                ..workload.process[0].phase[0].clone()
+            }],
+            ..workload.process[0].clone()
+        };
+        assert_eq!(workload.bytes(24), 2.0 * 12.0 * 3.0 * 51.0 * f64::from(1 << 30));
+    }
+
+    #[test]
+    fn workloads_that_come_with_numaherd_write_what_the_originals_do() {
+        // On 24 CPUs: 2 × 12 × 3 × 51 GiB; 2 × (3 × 12 + 3000) GiB; 800 GiB; both at once.
+        let gib = |name| Workload::built_in(name).unwrap().unwrap().bytes(24) / f64::from(1 << 30);
+        let names: Vec<&str> = Workload::names().collect();
+        let found: Vec<f64> = names.iter().map(|name| gib(name)).collect();
+        assert_eq!(found, [3672.0, 6072.0, 800.0, 800.0, 4472.0], "{names:?}");
+        assert_eq!(gib("numa01_THREAD_ALLOC"), 6072.0);
+        assert!(Workload::built_in("numa03").is_none());
+    }
+
+    #[test]
+    fn a_workload_can_be_resized() {
+        let numa01 = || Workload::built_in("numa01_thread_alloc").unwrap().unwrap();
+        let to = Parameters { threads: Some(8), size_bytes: Some(64 << 20), loops: Some(10) };
+        // Two processes of 64 MiB, each byte written ten times by one thread.
+        assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(128 << 20) * 10.0);
+        let odd = Parameters { threads: Some(7), ..Parameters::default() };
+        assert!(numa01().resized(odd).unwrap_err().to_string().contains("a multiple of 2"));
+    }
+
+    #[test]
+    fn a_wrong_file_says_line_and_what_was_expected() {
+        let says = |text: &str| Workload::parse("w", "w.toml", text).unwrap_err().to_string();
+        let good = "title = \"t\"\n[[process]]\nthreads = 1\nmemory_mib = 2\n[[process.phase]]\nmemory = \"all\"\ntimes = 1\n";
+        Workload::parse("w", "w.toml", good).unwrap();
+        assert!(says(&good.replace("\"all\"", "\"some\"")).starts_with("w.toml:6: "));
+        let both = good.replace("threads = 1", "threads = 1\nthreads_per_cpu = 1.0");
+        assert!(says(&both).starts_with("w.toml:2: expected process.threads or"));
+        assert!(
+            says(&good.replace("times = 1", "times = 0"))
+                .contains("w.toml:7: expected process.phase.times: a whole number above 0")
+        );
+        assert!(says(&good.replace("times", "tmes")).contains("tmes"));
+    }
+}

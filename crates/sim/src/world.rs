@@ -1,0 +1,168 @@
+//! The machine as `control` sees it: the same [`Observe`] and [`Actuate`] that the live machine
+//! has, so that the very code of a placement runs here too.
+//!
+//! Placing tasks takes no time. Moving pages is work of numaherd's own thread: the caller lets
+//! that time pass ([`Sim::take_spent`]) before the next turn, and a task loses it that runs where
+//! numaherd then does, the CPU of least load.
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{
+    Action, Actuate, Bytes, Costs, CpuId, CpuSet, EvidenceGrade, HintingFault, Nanos, NodeId,
+    NodeState, Observe, Outcome, Pages, Refusal, RegionId, SkipReason, Snapshot, Task, TaskId,
+    TaskState, WorldError,
+};
+
+use crate::engine::{BLOCK_PAGES, Sim, State};
+use crate::kernel::{RESERVE_PERMILLE, address};
+
+const PAGE: Bytes = Bytes(4096);
+
+impl Observe for Sim {
+    fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
+        if self.left == 0 {
+            return Err(WorldError::NoTasks);
+        }
+        faults.append(&mut self.faults);
+        let tasks = (0..self.tasks.len()).filter_map(|t| self.observe_task(t)).collect();
+        let mut topology = self.topology.clone();
+        for (node, &free) in topology.nodes.iter_mut().zip(&self.free) {
+            node.free = Bytes(free);
+        }
+        let state = |node: &numaherd_model::Node| NodeState {
+            id: node.id,
+            free: node.free.pages(PAGE),
+            high_watermark: Pages(node.memory.0 / PAGE.0 * RESERVE_PERMILLE / 1000),
+            others_permille: 0,
+        };
+        let copy_ns = self.copy_ns(0, 0, self.machine.node.len() - 1);
+        let costs = &self.machine.kernel;
+        let small = if self.options.huge_pages { 1 } else { BLOCK_PAGES };
+        let block_ns = copy_ns + small * (costs.move_ns + costs.flush_ns);
+        Ok(Snapshot {
+            isolated: Default::default(),
+            time: Nanos(self.now),
+            page_size: PAGE,
+            nodes: topology.nodes.iter().map(state).collect(),
+            topology,
+            tasks,
+            regions: Vec::new(),
+            sharing: Vec::new(),
+            grade: EvidenceGrade::HintingFaults,
+            kernel_tiering: false,
+            costs: Costs { page_move: Nanos((block_ns / BLOCK_PAGES).max(1)) },
+        })
+    }
+}
+
+impl Sim {
+    /// A task that has begun and not ended; its CPU time is up to its last block.
+    fn observe_task(&mut self, t: usize) -> Option<Task> {
+        let now = self.now;
+        let process = self.processes[self.tasks[t].process].id;
+        let task = &mut self.tasks[t];
+        if task.state == State::Done {
+            return None;
+        }
+        let (then, before) = std::mem::replace(&mut task.observed, (now, task.cpu_ns));
+        let busy = (task.cpu_ns - before) * 1000 / (now - then).max(1);
+        let sleeps = task.state == State::Asleep;
+        Some(Task {
+            fixed: false,
+            id: task.id,
+            process,
+            cpus_allowed: task.allowed.clone(),
+            cpus_owner: task.owner.clone(),
+            home: task.home,
+            last_cpu: CpuId(task.cpu as u32),
+            cpu_time: Nanos(task.cpu_ns),
+            busy_permille: busy.min(1000) as u32,
+            age: Nanos(now),
+            state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
+            faults: Vec::new(),
+        })
+    }
+
+    /// CPU time that acting has taken since the last call.
+    pub fn take_spent(&mut self) -> Nanos {
+        std::mem::take(&mut self.spent)
+    }
+
+    fn place_task(&mut self, id: TaskId, home: Option<NodeId>, cpus: &CpuSet) -> Outcome {
+        let t = id.tid as usize - 1;
+        if self.tasks.get(t).is_none_or(|task| task.id != id || task.state == State::Done) {
+            return Outcome::Skipped(SkipReason::Gone);
+        }
+        self.tasks[t].allowed = cpus.clone();
+        self.tasks[t].home = home;
+        if !cpus.contains(CpuId(self.tasks[t].cpu as u32)) {
+            let to = self.pick_allowed(t);
+            self.send(t, to);
+        }
+        Outcome::Done { moved: Pages(0) }
+    }
+
+    fn move_region(&mut self, region: RegionId, len: Bytes, to: NodeId) -> Outcome {
+        let process = self.processes.iter().position(|process| process.id == region.process);
+        let Some((p, to)) = process.zip(self.index_of(to)) else {
+            return Outcome::Skipped(SkipReason::Gone);
+        };
+        let (mut moved, mut refused) = (0, Refusal::default());
+        for b in 0..self.processes[p].blocks.len() {
+            let inside = (region.start..region.start + len.0).contains(&address(b));
+            let from = usize::from(self.processes[p].blocks[b].home);
+            if !inside || from == to {
+                continue;
+            }
+            let ns = self.copy_ns(from, from, to);
+            if self.relocate(p, b, to).is_none() {
+                refused.full += BLOCK_PAGES;
+                continue;
+            }
+            let costs = &self.machine.kernel;
+            let each = if self.options.huge_pages { 1 } else { BLOCK_PAGES };
+            self.spent.0 += ns + each * (costs.move_ns + costs.flush_ns);
+            moved += BLOCK_PAGES;
+        }
+        self.run.pages_moved_by_us += moved;
+        let moved = Pages(moved);
+        match refused.full {
+            0 => Outcome::Done { moved },
+            _ => Outcome::Partial { moved, refused },
+        }
+    }
+}
+
+impl Actuate for Sim {
+    fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError> {
+        let before = self.spent;
+        let mut outcomes: BTreeMap<usize, Outcome> = BTreeMap::new();
+        for (i, action) in actions.iter().enumerate() {
+            let outcome = match action {
+                Action::PlaceTask { task, node, cpus, .. } => {
+                    self.place_task(*task, Some(*node), cpus)
+                }
+                Action::ReleaseTask { task, cpus, .. } => self.place_task(*task, None, cpus),
+                Action::MovePages { .. } => continue,
+            };
+            outcomes.insert(i, outcome);
+        }
+        for (i, action) in actions.iter().enumerate() {
+            if let Action::MovePages { region, len, to, .. } = action {
+                outcomes.insert(i, self.move_region(*region, *len, *to));
+            }
+        }
+        self.charge(Nanos(self.spent.0 - before.0));
+        Ok(outcomes.into_values().collect())
+    }
+}
+
+impl Sim {
+    /// Whoever runs where numaherd does loses that time.
+    fn charge(&mut self, spent: Nanos) {
+        let idlest = (0..self.load.len()).min_by_key(|&cpu| (self.load[cpu], cpu));
+        if let Some(t) = idlest.and_then(|cpu| self.running[cpu]) {
+            self.tasks[t].debt_ns += spent.0;
+        }
+    }
+}
