@@ -76,9 +76,9 @@ fn status_works_for_an_ordinary_user() {
     let pid = std::process::id().to_string();
     command.args(["status", "-p", &pid, "--sample", "0.3", "-o", "json"]).current_dir("/");
     let json = run(&mut command).ends_with(0).json();
-    // Other tests' commands are descendants of this process too.
+    // With what other tests started from this process.
     let processes = json["processes"].as_array().unwrap();
-    assert!(processes.iter().any(|process| process["pid"] == std::process::id()), "{json}");
+    assert!(processes.iter().any(|p| p["pid"] == std::process::id()), "{json}");
 }
 
 /// A run is told by task, by page, and as a whole, though its last line is torn.

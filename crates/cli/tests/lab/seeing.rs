@@ -40,7 +40,8 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
         "{}; echo 0 > /proc/sys/kernel/numa_balancing
          taskset -c 4-7 numaherd bench numa02 --threads 4 --size 32M --seconds 100 \
              --start one-node > /dev/null & load=$!
-         sleep 2; echo begin; numaherd status -o json > before; echo end
+         while [ $(ls /proc/$load/task | wc -l) -lt 5 ]; do sleep 0.2; done
+         echo begin; numaherd status --sample 3 -o json > before; echo end
          numaherd status -p $load | sed -n 's/^    //p' > advice
          sh advice 2> balanced & sleep 9
          numaherd status -p $load -o json > after; kill $load; wait; echo $load > pid",
@@ -56,8 +57,10 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
         }
     }
     assert!(child.wait().unwrap().success(), "{command:?}");
-    let node_of_cpu = [0, 0, 0, 0, 1, 1, 1, 1];
-    let emulator = moments[1].since(&moments[0]).local_share(&node_of_cpu).unwrap();
+    // Of the CPUs it runs on: the others ran status itself.
+    let mut between = moments[1].since(&moments[0]);
+    between.cpus.drain(..4);
+    let emulator = between.local_share(&[1, 1, 1, 1]).unwrap();
 
     let pid: u64 = bench.shared("pid").trim().parse().unwrap();
     let find = |name: &str| -> Value {
