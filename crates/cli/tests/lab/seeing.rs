@@ -98,7 +98,10 @@ fn a_control_group_is_balanced_and_the_run_explained() {
              > /dev/null & load=$!
          sleep 2
          numaherd balance --cgroup load 2> balanced & balance=$!
-         sleep 8; kill -INT $balance; wait $balance
+         for second in $(seq 90); do
+             grep -q place-task $HOME/.cache/numaherd/runs/* && break; sleep 1
+         done
+         kill -INT $balance; wait $balance
          numaherd explain last -o json > told; stat -c %a $HOME/.cache/numaherd/runs/* > mode
          timeout -s INT 5 numaherd balance --all 2> reported; kill $load; wait; true",
         path(),
