@@ -5,10 +5,12 @@
 //! onto a node short of memory, no ping-pong. Refusals are data ([`Problem`]) and are logged
 //! like everything else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use numaherd_model::{Action, CpuSet, Nanos, NodeId, Pages, Plan, RegionId, Snapshot, TaskId};
+use numaherd_model::{
+    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
+};
 
 /// Free memory a destination keeps above its high watermark, per mille of the node's memory.
 /// Guessed: what a burst of allocations takes while pages are on their way.
@@ -168,11 +170,11 @@ impl Checker {
         let claims = usize::from(task.busy_permille >= CLAIMS_A_CPU);
         // Where everybody is once the whole plan is done: a swap overloads nobody.
         let tasks = planned.load(node);
-        if claims > 0 && tasks > planned.capacity(node, snapshot) {
-            let capacity = planned.capacity(node, snapshot);
+        let capacity = planned.capacity.get(&node).copied().unwrap_or(0);
+        if claims > 0 && tasks > capacity {
             return Some(Problem::Overloaded { node, tasks, capacity });
         }
-        planned.tasks.push(id);
+        planned.tasks.insert(id);
         None
     }
 
@@ -209,7 +211,7 @@ impl Checker {
             return Some(Problem::ShortOfMemory { node: to, free, needed });
         }
         *coming += pages.0;
-        planned.regions.push(id);
+        planned.regions.insert(id);
         None
     }
 
@@ -247,55 +249,63 @@ impl Checker {
 
 /// What the plan's accepted actions amount to so far.
 struct Planned {
-    tasks: Vec<TaskId>,
-    regions: Vec<RegionId>,
+    tasks: BTreeSet<TaskId>,
+    regions: BTreeSet<RegionId>,
     arriving: BTreeMap<NodeId, u64>,
     load: BTreeMap<NodeId, usize>,
-    claims: usize,
+    capacity: BTreeMap<NodeId, usize>,
 }
 
 impl Planned {
     fn new(snapshot: &Snapshot, plan: &Plan) -> Planned {
-        let destination = |id: TaskId| {
-            plan.actions.iter().find_map(|action| match action {
-                Action::PlaceTask { task, node, .. } if *task == id => Some(*node),
-                _ => None,
-            })
-        };
+        let mut destinations = BTreeMap::new();
+        for action in &plan.actions {
+            if let Action::PlaceTask { task, node, .. } = action {
+                destinations.entry(*task).or_insert(*node);
+            }
+        }
         let mut load = BTreeMap::new();
         let busy = snapshot.tasks.iter().filter(|task| task.busy_permille >= CLAIMS_A_CPU);
         let claims = busy.clone().count();
         for task in busy {
-            let here = task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
-            if let Some(node) = destination(task.id).or(here) {
+            let here = || task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
+            if let Some(node) = destinations.get(&task.id).copied().or_else(here) {
                 *load.entry(node).or_default() += 1;
             }
         }
-        Planned { tasks: Vec::new(), regions: Vec::new(), arriving: BTreeMap::new(), load, claims }
+        Planned {
+            tasks: BTreeSet::new(),
+            regions: BTreeSet::new(),
+            arriving: BTreeMap::new(),
+            load,
+            capacity: capacity(snapshot, claims),
+        }
     }
 
     fn load(&self, node: NodeId) -> usize {
         self.load.get(&node).copied().unwrap_or(0)
     }
+}
 
-    /// Its CPUs that are neither set apart nor taken by others; with more busy tasks than those in
-    /// the machine, its fair part, rounded up.
-    fn capacity(&self, node: NodeId, snapshot: &Snapshot) -> usize {
-        let free_of = |id: NodeId| {
-            let cpus = snapshot.topology.node(id).map_or(0, |node| {
-                node.cpus.iter().filter(|cpu| !snapshot.isolated.contains(*cpu)).count()
-            });
-            let others = snapshot.node(id).map_or(0, |state| state.others_permille as usize);
-            cpus.saturating_sub((others + 250) / 1000)
-        };
-        let all: usize = snapshot.topology.nodes.iter().map(|node| free_of(node.id)).sum();
-        if all == 0 {
-            let all = snapshot.topology.cpus().len().max(1);
-            let cpus = snapshot.topology.node(node).map_or(0, |node| node.cpus.len());
-            return (self.claims * cpus).div_ceil(all);
+/// Busy tasks that each node may have: its CPUs that are neither set apart nor taken by others;
+/// with more busy tasks than those in the machine, its fair part of them (of all CPUs, where
+/// nothing is left), rounded up.
+fn capacity(snapshot: &Snapshot, claims: usize) -> BTreeMap<NodeId, usize> {
+    let free = |node: &Node| {
+        let others = snapshot.node(node.id).map_or(0, |state| state.others_permille as usize);
+        node.cpus.difference(&snapshot.isolated).len().saturating_sub((others + 250) / 1000)
+    };
+    let nodes = &snapshot.topology.nodes;
+    let mut room: BTreeMap<NodeId, usize> =
+        nodes.iter().map(|node| (node.id, free(node))).collect();
+    if claims > room.values().sum() {
+        if room.values().all(|&free| free == 0) {
+            room = nodes.iter().map(|node| (node.id, node.cpus.len())).collect();
         }
-        if self.claims <= all { free_of(node) } else { (self.claims * free_of(node)).div_ceil(all) }
+        let all = room.values().sum::<usize>().max(1);
+        room.values_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
     }
+    room
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Finds the groups.
+    /// Finds the groups. One that is named wrongly is an error.
     pub fn new(named: Vec<u32>, groups: &[PathBuf], all: bool) -> Result<Targets> {
         let root = Path::new("/");
         let mut folders = Vec::new();
@@ -41,6 +41,11 @@ impl Targets {
         }
         let reader = TaskReader::new(root);
         Ok(Targets { named, groups: folders, all, reader, last: None })
+    }
+
+    /// Names one more process.
+    pub fn add(&mut self, pid: u32) {
+        self.named.push(pid);
     }
 
     /// Whether there may be nobody for a while.

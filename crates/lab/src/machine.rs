@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use numaherd_model::{Bytes, CpuId, Node, NodeId, Topology};
+use numaherd_model::{Bytes, NodeId, Topology};
 use serde::Deserialize;
 
 use crate::memory::{Coherence, Links, Llc, MemorySpec, Neighbourhood, Prefetch, Routes};
@@ -310,14 +310,8 @@ impl Machine {
     /// What its kernel will show, before the kernel takes its own share of memory.
     #[must_use]
     pub fn topology(&self) -> Topology {
-        let mut cpus = (0..).map(CpuId);
-        let node = |spec: &NodeSpec| {
-            let memory = Bytes(spec.memory_mib << 20);
-            let cpus = cpus.by_ref().take(spec.cpus as usize).collect();
-            Node { id: NodeId(spec.id), cpus, memory, free: memory }
-        };
-        let nodes = self.node.iter().map(node).collect();
-        Topology { nodes, distances: self.distance.slit.clone() }
+        let node = |spec: &NodeSpec| (NodeId(spec.id), spec.cpus, Bytes(spec.memory_mib << 20));
+        Topology::numbered(self.node.iter().map(node), self.distance.slit.clone())
     }
 
     /// Figures that were derived from a topology, and how; none of a machine file.

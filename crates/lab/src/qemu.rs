@@ -106,9 +106,8 @@ fn escape(value: &str) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn the_2x4_has_two_sockets_and_all_four_distances() {
-        let machine = Machine::find("2x4").unwrap();
+    /// QEMU's arguments for a machine of `machines/`, in one line; all files are `/a,b`.
+    fn line(machine: &str, shares: &[&Path], append: &str) -> String {
         let here = Path::new("/a,b");
         let files = Files {
             kernel: here,
@@ -116,10 +115,15 @@ mod tests {
             console: here,
             socket: here,
             plugin: None,
-            shares: &[here],
-            append: "",
+            shares,
+            append,
         };
-        let line = arguments(&machine, &files).join(" ");
+        arguments(&Machine::find(machine).unwrap(), &files).join(" ")
+    }
+
+    #[test]
+    fn the_2x4_has_two_sockets_and_all_four_distances() {
+        let line = line("2x4", &[Path::new("/a,b")], "");
         assert!(line.contains("-smp 8,sockets=2,cores=4,threads=1"), "{line}");
         assert!(line.contains("node,nodeid=1,cpus=4-7,memdev=m1"), "{line}");
         assert_eq!(line.matches("-numa dist,").count(), 4);
@@ -128,17 +132,7 @@ mod tests {
 
     #[test]
     fn nodes_are_numbered_without_gaps_and_may_lack_memory() {
-        let here = Path::new("/x");
-        let files = Files {
-            kernel: here,
-            initramfs: here,
-            console: here,
-            socket: here,
-            plugin: None,
-            shares: &[],
-            append: "numa_balancing=disable",
-        };
-        let line = |name| arguments(&Machine::find(name).unwrap(), &files).join(" ");
+        let line = |name| line(name, &[], "numa_balancing=disable");
         let sparse = line("sparse");
         assert!(sparse.contains("-numa node,nodeid=1,memdev=m1"), "node 3 is the second: {sparse}");
         assert!(sparse.contains("-smp 8,sockets=8,cores=1,threads=1"), "{sparse}");

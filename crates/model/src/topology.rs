@@ -33,6 +33,21 @@ pub struct Topology {
 }
 
 impl Topology {
+    /// Nodes with so many CPUs each, numbered through in the order of nodes, and so much memory,
+    /// all of it free.
+    #[must_use]
+    pub fn numbered(
+        nodes: impl IntoIterator<Item = (NodeId, u32, Bytes)>,
+        distances: Distances,
+    ) -> Topology {
+        let mut cpus = (0..).map(CpuId);
+        let node = |(id, count, memory): (NodeId, u32, Bytes)| {
+            let cpus = cpus.by_ref().take(count as usize).collect();
+            Node { id, cpus, memory, free: memory }
+        };
+        Topology { nodes: nodes.into_iter().map(node).collect(), distances }
+    }
+
     /// The node with this id.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&Node> {

@@ -188,22 +188,23 @@ impl Demand {
 }
 
 /// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
-/// tasks than those, its fair part of them, rounded up.
+/// tasks than those, its fair part of them (of all CPUs, where nothing is left), rounded up.
 fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
     let free = |node: &numaherd_model::Node| {
         let cpus = node.cpus.difference(&snapshot.isolated).len();
         let others = snapshot.node(node.id).map_or(0, |state| state.others_permille);
         cpus.saturating_sub((others as usize + 250) / 1000)
     };
-    let free: Vec<usize> = snapshot.topology.nodes.iter().map(free).collect();
-    let all = free.iter().sum::<usize>();
-    if claims <= all {
-        return free;
+    let nodes = &snapshot.topology.nodes;
+    let mut room: Vec<usize> = nodes.iter().map(free).collect();
+    if claims > room.iter().sum() {
+        if room.iter().all(|&free| free == 0) {
+            room = nodes.iter().map(|node| node.cpus.len()).collect();
+        }
+        let all = room.iter().sum::<usize>().max(1);
+        room.iter_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
     }
-    // Nowhere is anything free, perhaps: then by CPUs.
-    let cpus: Vec<usize> = snapshot.topology.nodes.iter().map(|node| node.cpus.len()).collect();
-    let (part, all) = if all > 0 { (free, all) } else { (cpus.clone(), cpus.iter().sum()) };
-    part.into_iter().map(|part| (claims * part).div_ceil(all.max(1))).collect()
+    room
 }
 
 /// The tasks, and the distinct masks of their owners.

@@ -93,6 +93,8 @@ impl<'a> Layout<'a> {
 
 #[cfg(test)]
 mod tests {
+    use numaherd_model::{Bytes, NodeId, Topology};
+
     use super::*;
     use crate::machine::tests::small;
     use crate::workload::tests::slices;
@@ -122,16 +124,8 @@ mod tests {
     fn inverse_has_no_fixed_point_and_threads_of_a_process_stay_in_its_half() {
         let topology = |nodes: u32| {
             let row = |a| (0..nodes).map(|b| if a == b { 10 } else { 20 }).collect();
-            let node = |id| numaherd_model::Node {
-                id: numaherd_model::NodeId(id),
-                cpus: [numaherd_model::CpuId(id)].into_iter().collect(),
-                memory: numaherd_model::Bytes(1 << 30),
-                free: numaherd_model::Bytes(1 << 30),
-            };
-            numaherd_model::Topology {
-                nodes: (0..nodes).map(node).collect(),
-                distances: (0..nodes).map(row).collect(),
-            }
+            let node = |id| (NodeId(id), 1, Bytes(1 << 30));
+            Topology::numbered((0..nodes).map(node), (0..nodes).map(row).collect())
         };
         let workload = slices(4, 64, 1);
         for nodes in 2..6 {

@@ -20,7 +20,7 @@ mod file;
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Bytes, CpuId, Node, NodeId, Topology};
+use numaherd_model::{Bytes, NodeId, Topology};
 use numaherd_scheduling::{Domains, Place};
 use serde::Deserialize;
 
@@ -138,14 +138,8 @@ impl Machine {
     /// What its kernel shows.
     #[must_use]
     pub fn topology(&self) -> Topology {
-        let mut cpus = (0..).map(CpuId);
-        let node = |spec: &NodeSpec| {
-            let memory = Bytes(spec.memory_mib << 20);
-            let cpus = cpus.by_ref().take(spec.cpus as usize).collect();
-            Node { id: NodeId(spec.id), cpus, memory, free: memory }
-        };
-        let nodes = self.node.iter().map(node).collect();
-        Topology { nodes, distances: self.slit.clone() }
+        let node = |spec: &NodeSpec| (NodeId(spec.id), spec.cpus, Bytes(spec.memory_mib << 20));
+        Topology::numbered(self.node.iter().map(node), self.slit.clone())
     }
 
     /// Nanoseconds in which a thread on node `from` deals with a line of node `to` while nobody

@@ -70,9 +70,9 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         return Ok(code_of(child.wait().context("cannot wait for the command")?));
     }
     // Named wrongly, a group ends us before anything is changed.
-    Targets::new(Vec::new(), &args.cgroup, args.all)?;
+    let targets = Targets::new(args.pid.clone(), &args.cgroup, args.all)?;
     let mut session = Session::begin(&about(args))?;
-    let started = Runner::start(args, &mut session);
+    let started = Runner::start(args, targets, &mut session);
     let outcome = started.and_then(|(mut runner, mut child)| {
         let code = runner.run(args, &mut session, child.as_mut(), &interrupted)?;
         Ok((runner, code))
@@ -133,7 +133,11 @@ struct Runner {
 
 impl Runner {
     /// Sets the knobs, opens the fault stream, starts the command.
-    fn start(args: &Balance, session: &mut Session) -> Result<(Runner, Option<Child>)> {
+    fn start(
+        args: &Balance,
+        mut targets: Targets,
+        session: &mut Session,
+    ) -> Result<(Runner, Option<Child>)> {
         if args.tune_kernel {
             session.set_knob(Knob::NumaBalancing, "1")?;
             tune(session, &SCAN_QUICK)?;
@@ -142,9 +146,7 @@ impl Runner {
         let (faults, evidence) = open_faults(args.no_bpf);
         eprintln!("numaherd: evidence: {evidence}");
         let child = start(&args.command, Some(session.run()))?;
-        let mut named = args.pid.clone();
-        named.extend(child.as_ref().map(Child::id));
-        let mut targets = Targets::new(named, &args.cgroup, args.all)?;
+        child.iter().for_each(|child| targets.add(child.id()));
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
         let machine = LiveMachine::new(LiveOptions {

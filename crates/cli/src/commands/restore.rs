@@ -55,6 +55,16 @@ fn would(dry_run: bool) -> &'static str {
     if dry_run { "would put back " } else { "put back " }
 }
 
+/// How long a process's main thread has waited for a CPU.
+fn waited(reader: &mut TaskReader, pid: u32) -> Duration {
+    let stat = reader.schedstat(pid, pid).ok().flatten();
+    Duration::from_nanos(stat.map_or(Nanos(0), |stat| stat.wait_time).0)
+}
+
+fn is_stopped(reader: &mut TaskReader, pid: u32) -> bool {
+    reader.stat(pid, pid).ok().flatten().is_some_and(|stat| stat.is_stopped())
+}
+
 /// Watches over a session through our standard input.
 pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     // Whatever ends the session must not end us before we have put things back.
@@ -70,30 +80,24 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     });
     println!("ready");
     let mut reader = TaskReader::new("/".as_ref());
-    let mut waited = |pid| {
-        let stat = reader.schedstat(pid, pid).ok().flatten();
-        Duration::from_nanos(stat.map_or(Nanos(0), |stat| stat.wait_time).0)
-    };
-    let mut states = TaskReader::new("/".as_ref());
-    let mut stopped =
-        |pid| states.stat(pid, pid).ok().flatten().is_some_and(|stat| stat.is_stopped());
     let mut last: Option<(Instant, Duration)> = None;
     let mut silence = SILENCE;
     let why = loop {
         match beats.recv_timeout(LOOK) {
             Ok(DONE) => return Ok(ExitCode::SUCCESS),
-            Ok(BEATS) => last = Some((Instant::now(), waited(args.pid))),
+            Ok(BEATS) => last = Some((Instant::now(), waited(&mut reader, args.pid))),
             Ok(CLOSING) => {
-                last = last.map(|_| (Instant::now(), waited(args.pid)));
+                last = last.map(|_| (Instant::now(), waited(&mut reader, args.pid)));
                 silence = CLOSING_SILENCE;
             }
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => break "was killed",
             Err(RecvTimeoutError::Timeout) => {
                 let Some((at, before)) = last else { continue };
-                let starved = waited(args.pid).saturating_sub(before);
+                let starved = waited(&mut reader, args.pid).saturating_sub(before);
                 let silent = at.elapsed().saturating_sub(starved);
-                if silent > silence || silent > STOPPED_SILENCE && stopped(args.pid) {
+                if silent > silence || silent > STOPPED_SILENCE && is_stopped(&mut reader, args.pid)
+                {
                     // If it ended this very moment there is nobody to kill.
                     let _ = signal::kill(args.pid);
                     break "hung and was ended";

@@ -15,6 +15,7 @@ mod restore;
 mod seeing;
 mod simulate;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -32,6 +33,17 @@ fn repository(path: &str) -> PathBuf {
 /// Why a test does not apply here.
 fn skip(why: &str) {
     eprintln!("skipped: {why}");
+}
+
+/// `numaherd` of an ordinary user, copied to that folder: the build's may be closed to others.
+fn as_nobody(dir: &tempfile::TempDir) -> Command {
+    let copy = dir.path().join("numaherd");
+    std::fs::copy(program(), &copy).unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&copy);
+    command.current_dir("/");
+    command
 }
 
 /// What cannot be done is one line and exit code 1.
@@ -115,15 +127,9 @@ fn balancing_a_process_of_somebody_else_names_the_privilege() {
     if !is_root() {
         return skip("only root can become another user");
     }
-    // The build folder may be closed to others.
     let dir = tempfile::tempdir().unwrap();
-    let copy = dir.path().join("numaherd");
-    std::fs::copy(program(), &copy).unwrap();
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&copy);
-    command.args(["balance", "-p", &std::process::id().to_string()]).current_dir("/");
+    let mut command = as_nobody(&dir);
+    command.args(["balance", "-p", &std::process::id().to_string()]);
     run(&mut command).refuses(1, &["not permitted", "root", "CAP_SYS_NICE"]);
 }
 

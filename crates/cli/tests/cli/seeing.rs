@@ -1,10 +1,8 @@
 //! `doctor`, `status`, `advise` and `explain` on this host: what they say on any machine, with and
 //! without nodes, and to whoever asks for something that is not there.
 
-use std::process::Command;
-
-use crate::transcript::{numaherd, program, run};
-use crate::{is_root, skip};
+use crate::transcript::{numaherd, run};
+use crate::{as_nobody, is_root, skip};
 
 /// A run's log, as balance writes it: its lines are a format that outlives a version.
 const LOG: &str = r#"{"v":1,"t":0,"event":"begin","run":"9-8","boot":"b","pid":9,"start":8,"about":"process 7"}
@@ -67,14 +65,9 @@ fn status_works_for_an_ordinary_user() {
         return skip("only root can become another user");
     }
     let dir = tempfile::tempdir().unwrap();
-    let copy = dir.path().join("numaherd");
-    std::fs::copy(program(), &copy).unwrap();
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&copy);
+    let mut command = as_nobody(&dir);
     let pid = std::process::id().to_string();
-    command.args(["status", "-p", &pid, "--sample", "0.3", "-o", "json"]).current_dir("/");
+    command.args(["status", "-p", &pid, "--sample", "0.3", "-o", "json"]);
     let json = run(&mut command).ends_with(0).json();
     // With what other tests started from this process.
     let processes = json["processes"].as_array().unwrap();

@@ -107,7 +107,7 @@ fn a_full_disk_is_told_and_what_was_measured_is_printed() {
 /// What is measured inside is what the machine's file states: each latency within 3 %, each
 /// bandwidth within 7 %. `MACHINES=all` takes all machines whose files state both.
 #[test]
-#[ignore = "needs QEMU and minutes: make lab-test"]
+#[ignore = "needs QEMU, a quiet host and minutes: make fidelity-test"]
 fn the_machine_is_what_its_file_says() {
     let all = std::env::var("MACHINES").is_ok_and(|which| which == "all");
     let machines: &[&str] =

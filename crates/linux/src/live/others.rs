@@ -44,13 +44,13 @@ impl Others {
     ) {
         let ours = tasks.iter().map(|task| (task.id, task.cpu_time)).collect();
         let sample = Sample { at: now, busy, ours };
-        if let Some(before) = self.before.replace(sample) {
-            let window = window(&before, self.before.as_ref(), tasks, topology);
-            self.windows.push_back(window);
+        if let Some(before) = &self.before {
+            self.windows.push_back(window(before, &sample, tasks, topology));
             if self.windows.len() > WINDOWS {
                 self.windows.pop_front();
             }
         }
+        self.before = Some(sample);
     }
 
     /// Fills in what others take of each node. Nothing is known before the second window.
@@ -65,8 +65,7 @@ impl Others {
 }
 
 /// Per mille of one CPU that others took of each node between two samples.
-fn window(before: &Sample, now: Option<&Sample>, tasks: &[Task], topology: &Topology) -> Vec<u32> {
-    let Some(now) = now else { return Vec::new() };
+fn window(before: &Sample, now: &Sample, tasks: &[Task], topology: &Topology) -> Vec<u32> {
     let elapsed = now.at.since(before.at).0.max(1);
     let took = |task: &Task| {
         let then = before.ours.get(&task.id).copied();
