@@ -37,6 +37,11 @@ pub enum SkipReason {
         /// Errno's name and meaning.
         error: String,
     },
+    /// The process's memory is to stay where it is.
+    LeftAlone {
+        /// Why.
+        why: String,
+    },
     /// Only reporting, not acting.
     DryRun,
 }

@@ -35,6 +35,13 @@ pub enum Reason {
         /// Share of the uses.
         permille: u32,
     },
+    /// It waits for a CPU, and there is one on another node: its owner's CPUs are given back.
+    Squeezed {
+        /// Share of the time that it was runnable without running.
+        permille: u32,
+    },
+    /// It is not ours to place any more: its owner's CPUs are given back.
+    NotOurs,
     /// It hardly runs: its owner's CPUs are given back.
     Idle {
         /// Share of one CPU it used of late.
@@ -66,6 +73,13 @@ impl fmt::Display for Reason {
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
+            }
+            Reason::Squeezed { permille } => {
+                let waits = percent(permille);
+                write!(f, "it waits {waits} of the time, and a CPU is free on another node")
+            }
+            Reason::NotOurs => {
+                write!(f, "it is not ours to place: of the kernel, in real time, or under a quota")
             }
             Reason::Idle { permille } => write!(f, "it only uses {} of a CPU", percent(permille)),
         }

@@ -88,6 +88,7 @@ impl Scene {
             last_cpu: CpuId(cpu),
             cpu_time: Nanos(10_000_000_000),
             busy_permille,
+            waiting_permille: 0,
             age: Nanos(10_000_000_000),
             state: TaskState::Runnable,
             faults: Vec::new(),
@@ -103,6 +104,7 @@ impl Scene {
             pages: pages.iter().map(|&(node, pages)| (NodeId(node), Pages(pages))).collect(),
             users: users.map(|&(tid, faults)| RegionUse { task: task_id(tid), faults }).collect(),
             age: Nanos(0),
+            rests: false,
         });
     }
 

@@ -79,6 +79,9 @@ pub struct Task {
     pub cpu_time: Nanos,
     /// CPU time used since the last snapshot, per mille of one CPU.
     pub busy_permille: u32,
+    /// Time it was runnable without running since the last snapshot, per mille.
+    #[serde(default)]
+    pub waiting_permille: u32,
     /// Age: time since it started.
     pub age: Nanos,
     /// What it is doing.
@@ -109,6 +112,9 @@ pub struct Region {
     pub users: Vec<RegionUse>,
     /// Age of the newest evidence.
     pub age: Nanos,
+    /// Its pages were refused of late: for now they stay where they are.
+    #[serde(default)]
+    pub rests: bool,
 }
 
 impl Region {

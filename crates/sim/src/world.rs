@@ -77,6 +77,7 @@ impl Sim {
             last_cpu: CpuId(task.cpu as u32),
             cpu_time: Nanos(task.cpu_ns),
             busy_permille: busy.min(1000) as u32,
+            waiting_permille: 0,
             age: Nanos(now),
             state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
             faults: Vec::new(),

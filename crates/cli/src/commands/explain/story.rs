@@ -104,6 +104,7 @@ fn skipped(reason: &SkipReason) -> String {
         SkipReason::OwnerChanged => "its owner had changed its CPUs, so it is the owner's".into(),
         SkipReason::Checked { problem } => format!("the check refused: {problem}"),
         SkipReason::Refused { error } => format!("the kernel refused: {error}"),
+        SkipReason::LeftAlone { why } => format!("its memory is left alone: {why}"),
         SkipReason::DryRun => "this was a dry run".into(),
     }
 }
