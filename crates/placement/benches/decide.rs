@@ -70,6 +70,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         last_cpu: CpuId(cpu_of(n, tasks, load)),
         cpu_time: Nanos(10_000_000_000),
         busy_permille: 1000,
+        waiting_permille: 0,
         age: Nanos(10_000_000_000),
         state: TaskState::Runnable,
         faults: vec![NodeFaults { node: home(n), private: 1024, shared: 0 }],
@@ -86,6 +87,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
             pages: vec![(home(n), Pages(400 + u64::from(scatter(i) % 112)))],
             users: users.filter(|&n| n < tasks).map(of).collect(),
             age: Nanos(0),
+            rests: false,
         }
     };
     let state = |id| NodeState {
