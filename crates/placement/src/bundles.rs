@@ -4,8 +4,6 @@
 //! its memory, they are spread over its busy tasks, as far as it is shared; a process that shares
 //! everything is one bundle.
 
-use std::collections::BTreeMap;
-
 use numaherd_model::{Nanos, ProcessId, Region, Snapshot, TaskId};
 
 use crate::demand::{Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
@@ -41,7 +39,8 @@ pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Op
     if busy < 2 {
         return Some(0);
     }
-    let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process)?;
+    let found = snapshot.sharing.binary_search_by_key(&process, |sharing| sharing.process);
+    let sharing = &snapshot.sharing[found.ok()?];
     if sharing.samples < MIN_PAIRS {
         return None;
     }
@@ -51,24 +50,26 @@ pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Op
 
 /// A process's busy tasks, by index, and how much of its memory they share.
 struct Mates {
+    process: ProcessId,
     permille: u64,
     tasks: Vec<usize>,
 }
 
-fn mates(snapshot: &Snapshot) -> BTreeMap<ProcessId, Mates> {
-    let mut busy: BTreeMap<ProcessId, Vec<usize>> = BTreeMap::new();
-    for (index, task) in snapshot.tasks.iter().enumerate() {
-        if task.busy_permille >= CLAIMS_A_CPU {
-            busy.entry(task.process).or_default().push(index);
-        }
-    }
-    let with = |(process, tasks): (ProcessId, Vec<usize>)| {
-        let shared = shared_permille(snapshot, process, tasks.len() as u64).unwrap_or(0);
-        let permille =
-            if tasks.len() <= MANY_MATES { shared } else { (shared + 500) / 1000 * 1000 };
-        (process, Mates { permille, tasks })
+/// Every process with busy tasks, ascending.
+fn mates(snapshot: &Snapshot) -> Vec<Mates> {
+    let tasks = snapshot.tasks.iter().enumerate();
+    let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
+    let mut busy: Vec<(ProcessId, usize)> = busy.map(|(i, task)| (task.process, i)).collect();
+    busy.sort_unstable();
+    let of_process = busy.chunk_by(|a, b| a.0 == b.0);
+    let with = |together: &[(ProcessId, usize)]| {
+        let process = together[0].0;
+        let shared = shared_permille(snapshot, process, together.len() as u64).unwrap_or(0);
+        let few = together.len() <= MANY_MATES;
+        let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
+        Mates { process, permille, tasks: together.iter().map(|(_, task)| *task).collect() }
     };
-    busy.into_iter().map(with).collect()
+    of_process.map(with).collect()
 }
 
 /// Regions with the same users, being put together: each user's faults in them.
@@ -81,16 +82,26 @@ struct Group {
 /// Takes regions with the same users together. A user's faults are those seen, less what is
 /// shared; as far as a process is shared, all its busy tasks use its memory alike.
 fn groups(snapshot: &Snapshot) -> Vec<Group> {
-    let mates = mates(snapshot);
+    let all_mates = mates(snapshot);
+    // Regions are ascending by process, too.
+    let mut next = all_mates.as_slice();
     let mut known = Indices { snapshot, last: 0 };
     let mut apart: Vec<Group> = Vec::new();
-    let mut together: BTreeMap<ProcessId, (u64, Vec<usize>)> = BTreeMap::new();
+    let mut together: Vec<(&Mates, u64, Vec<usize>)> = Vec::new();
     for (r, region) in snapshot.regions.iter().enumerate() {
-        let mates = mates.get(&region.id.process);
-        if mates.is_some_and(|mates| mates.permille == 1000) {
-            let (faults, regions) = together.entry(region.id.process).or_default();
-            *faults += region.users.iter().map(|user| user.faults).sum::<u64>();
-            regions.push(r);
+        while next.first().is_some_and(|mates| mates.process < region.id.process) {
+            next = &next[1..];
+        }
+        let mates = next.first().filter(|mates| mates.process == region.id.process);
+        if let Some(mates) = mates.filter(|mates| mates.permille == 1000) {
+            let faults = region.users.iter().map(|user| user.faults).sum::<u64>();
+            match together.last_mut().filter(|(last, ..)| last.process == mates.process) {
+                Some((_, sum, regions)) => {
+                    *sum += faults;
+                    regions.push(r);
+                }
+                None => together.push((mates, faults, vec![r])),
+            }
             continue;
         }
         let users = users_of(region, &mut known, mates);
@@ -108,9 +119,10 @@ fn groups(snapshot: &Snapshot) -> Vec<Group> {
         }
         same
     });
-    for (process, (faults, regions)) in together.into_iter().filter(|(_, (faults, _))| *faults > 0)
-    {
-        let tasks = mates.get(&process).map_or(&[][..], |mates| &mates.tasks);
+    for (Mates { tasks, .. }, faults, regions) in together {
+        if faults == 0 {
+            continue;
+        }
         let each = faults.div_ceil(tasks.len().max(1) as u64);
         apart.push(Group { users: tasks.iter().map(|&task| (task, each)).collect(), regions });
     }

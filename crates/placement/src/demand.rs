@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{CpuId, CpuSet, NodeId, Snapshot, TaskId};
+use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
 
 use crate::bundles::bundles;
 
@@ -25,6 +25,10 @@ pub const MIN_FAULTS: u64 = 48;
 
 /// Busy per mille from which a task claims a CPU.
 pub const CLAIMS_A_CPU: u32 = 250;
+
+/// Free memory that a node keeps above its high watermark, per mille of its memory: what the check
+/// asks for.
+const MARGIN_PERMILLE: u64 = 20;
 
 /// Up to so many nodes, every one is tried for a bundle's memory; beyond, those that hold some
 /// of it or run one of its users. A node that is neither can be cheapest only as a middle
@@ -95,10 +99,12 @@ impl Bundle {
 pub struct Demand {
     /// Nodes, ascending by id; every index below refers to this.
     pub nodes: Vec<NodeId>,
-    /// SLIT less 10, from CPU's node to memory's node.
-    pub excess: Vec<Vec<u64>>,
+    /// SLIT less 10, memory's node by memory's node, each to every CPU's node.
+    excess: Vec<u64>,
     /// Whether a node has memory.
     pub has_memory: Vec<bool>,
+    /// Pages that a node can take without coming near its high watermark.
+    pub room: Vec<u64>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
     /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
@@ -122,8 +128,9 @@ impl Demand {
         let bundles = bundles(snapshot, &mut tasks);
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
-            excess: nodes.iter().map(|a| nodes.iter().map(|b| excess_of(a, b)).collect()).collect(),
+            excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
+            room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
             capacity: capacity(snapshot, claims),
             nodes,
             masks,
@@ -145,25 +152,33 @@ impl Demand {
     }
 
     /// The node where a bundle's memory costs least, given the weight of its users on each node,
-    /// and what it costs there: Σ weight × distance, and moving what is elsewhere. Ties go to the
-    /// node that holds most of it, then to the lower id.
+    /// and what it costs there: Σ weight × distance, and moving what is elsewhere. Of nodes that
+    /// have room for that, if there is one: else tasks must go to their memory. Ties go to the node
+    /// that holds most of it, then to the lower id.
     #[must_use]
     pub fn best_memory(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
         let known = bundle.known_pages();
-        let key = |node: usize| {
+        let better = |best: Option<(bool, u64, u64, usize)>, node: usize| {
             let there = bundle.pages_on(node);
-            let distance = weights.iter().map(|&(from, weight)| weight * self.excess[from][node]);
-            let cost = distance.sum::<u64>() + (known - there) * bundle.page_cost;
-            (cost, u64::MAX - there, node)
+            let moving = (known - there) * bundle.page_cost;
+            let full = known - there > self.room[node];
+            // Moving alone is dearer: most nodes of a large machine are done with here.
+            if !self.has_memory[node] || best.is_some_and(|best| (best.0, best.1) < (full, moving))
+            {
+                return best;
+            }
+            let row = &self.excess[node * self.nodes.len()..];
+            let distance = weights.iter().map(|&(from, weight)| weight * row[from]);
+            let key = (full, distance.sum::<u64>() + moving, u64::MAX - there, node);
+            Some(best.map_or(key, |best| best.min(key)))
         };
         let concerned = bundle.pages.iter().chain(weights).map(|&(node, _)| node);
         let cheapest = match self.nodes.len() {
             0..=FEW_NODES => None,
-            _ => concerned.filter(|&node| self.has_memory[node]).map(key).min(),
+            _ => concerned.fold(None, better),
         };
-        let anywhere = || (0..self.nodes.len()).filter(|&n| self.has_memory[n]).map(key).min();
-        let cheapest = cheapest.or_else(anywhere);
-        cheapest.map_or((0, 0), |(cost, _, node)| (node, cost))
+        let cheapest = cheapest.or_else(|| (0..self.nodes.len()).fold(None, better));
+        cheapest.map_or((0, 0), |(_, cost, _, node)| (node, cost))
     }
 
     /// What all bundles cost.
@@ -185,6 +200,14 @@ impl Demand {
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
     }
+}
+
+/// Pages that a node can take: what is free above its high watermark and a margin.
+fn room(snapshot: &Snapshot, node: &numaherd_model::Node) -> u64 {
+    let state = snapshot.node(node.id);
+    let (free, high) = state.map_or((0, 0), |state| (state.free.0, state.high_watermark.0));
+    let margin = node.memory.0 / snapshot.page_size.0.max(1) * MARGIN_PERMILLE / 1000;
+    free.saturating_sub(high + margin)
 }
 
 /// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
@@ -210,16 +233,22 @@ fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
 /// The tasks, and the distinct masks of their owners.
 fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
     let nodes = &snapshot.topology.nodes;
-    let node_of =
-        nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (c, n)));
-    let node_of: BTreeMap<CpuId, usize> = node_of.collect();
+    let mut node_of: Vec<Option<usize>> = Vec::new();
+    for (n, cpu) in
+        nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (n, c)))
+    {
+        let cpu = cpu.0 as usize;
+        node_of.resize(node_of.len().max(cpu + 1), None);
+        node_of[cpu] = Some(n);
+    }
     let mut mask_of: BTreeMap<(&CpuSet, Option<usize>), usize> = BTreeMap::new();
     let mut masks = Vec::new();
     let mut tasks = Vec::with_capacity(snapshot.tasks.len());
     for task in &snapshot.tasks {
         let home =
             task.home.and_then(|home| nodes.binary_search_by_key(&home, |node| node.id).ok());
-        let now = home.or_else(|| node_of.get(&task.last_cpu).copied()).unwrap_or(0);
+        let runs_on = || node_of.get(task.last_cpu.0 as usize).copied().flatten();
+        let now = home.or_else(runs_on).unwrap_or(0);
         let only = task.fixed.then_some(now);
         let mask = *mask_of.entry((&task.cpus_owner, only)).or_insert_with(|| {
             masks.push(mask(snapshot, &task.cpus_owner, only));
@@ -344,6 +373,31 @@ mod tests {
         let demand = Demand::new(&scene.snapshot());
         assert!(!demand.has_choice(0) && demand.cpus(0, 0).is_empty());
         assert_eq!(demand.cpus(0, 1).to_string(), "4-7");
+    }
+
+    #[test]
+    fn memory_that_fits_nowhere_else_stays_and_tasks_go_to_it() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 4, 1000);
+        scene.region(0, &[(1, 100)], &[(0, 512)]);
+        scene.edit().costs.page_move.0 = 0;
+        // Nothing is dearer than a task that is remote: the memory would come to node 1.
+        let best = |scene: &Scene| {
+            let demand = Demand::new(&scene.snapshot());
+            demand.best_memory(&demand.bundles[0], &[(1, SHARE)])
+        };
+        assert_eq!(best(&scene), (1, 0));
+        // 4096 below the watermark, 2 % of 2 GiB are 10485 pages: 14581 + 512 are needed.
+        scene.edit().nodes[1].free.0 = 15_092;
+        assert_eq!(best(&scene), (0, SHARE * 11));
+        assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1), [0]);
+        scene.edit().nodes[1].free.0 = 15_093;
+        assert_eq!(best(&scene), (1, 0));
+        // With no room anywhere, it is as if there were.
+        scene.edit().regions[0].pages =
+            vec![(NodeId(0), numaherd_model::Pages(256)), (NodeId(1), numaherd_model::Pages(256))];
+        scene.edit().nodes.iter_mut().for_each(|node| node.free.0 = 0);
+        assert_eq!(best(&scene), (1, 0));
     }
 
     #[test]

@@ -9,7 +9,10 @@
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
+//! | [`outlook`] | what an assignment means for memory |
 //! | [`pages`] | which regions follow their users |
+//! | [`relief`] | which placed tasks wait for a CPU that they could have elsewhere |
+//! | [`mechanisms`] | which parts of herd are in |
 //! | [`kernels`] | the NUMA balancing of kernels, for the simulator |
 
 pub mod assignment;
@@ -18,8 +21,12 @@ pub mod demand;
 pub mod exact;
 pub mod herd;
 pub mod kernels;
+pub mod mechanisms;
 pub mod nodeset;
+pub mod outlook;
 pub mod pages;
+pub mod relief;
 pub mod search;
 
 pub use herd::Herd;
+pub use mechanisms::Mechanisms;

@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::assignment::Assignment;
-use crate::demand::Demand;
+use crate::demand::{Demand, DemandTask};
 use crate::exact;
 
 /// Passes after which we stop, come what may: each lowers the cost, most problems need two or
@@ -231,7 +231,7 @@ impl Partners {
         let mut on: Vec<Vec<(u64, usize)>> = vec![Vec::new(); demand.nodes.len()];
         for task in (0..demand.tasks.len()).filter(|&task| demand.tasks[task].claims_cpu) {
             let node = assignment.at()[task];
-            on[node].push((hold(demand, assignment, task, node), task));
+            on[node].push((hold(assignment, &demand.tasks[task], node), task));
         }
         let mut bound: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for &(_, task, to) in wishes.iter().rev().filter(|wish| demand.tasks[wish.1].claims_cpu) {
@@ -283,13 +283,9 @@ impl Partners {
 }
 
 /// What holds a task on a node: its weight in memory that is there.
-fn hold(demand: &Demand, assignment: &Assignment, task: usize, node: usize) -> u64 {
-    let here = |&(b, weight): &(usize, u64)| {
-        let bundle = &demand.bundles[b];
-        let memory = demand.best_memory(bundle, assignment.weights(b)).0;
-        if memory == node { weight } else { 0 }
-    };
-    demand.tasks[task].bundles.iter().map(here).sum()
+fn hold(assignment: &Assignment, task: &DemandTask, node: usize) -> u64 {
+    let here = task.bundles.iter().filter(|(b, _)| assignment.memory_of(*b) == node);
+    here.map(|(_, weight)| weight).sum()
 }
 
 /// Tries to bring the users of each scattered bundle to one node. Whether any attempt paid.
