@@ -7,6 +7,7 @@
 //! | [`spread`] | median, least and greatest of a few runs |
 //! | [`interval`] | how sure a median is |
 //! | [`against`] | a comparison beside an earlier one |
+//! | [`bars`] | what herd is held to, and whether a comparison shows it |
 //! | [`listing`] | rows of words: table and CSV |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
@@ -15,6 +16,7 @@
 //! | [`course`] | the picture of throughput over time |
 
 pub mod against;
+pub mod bars;
 pub mod chart;
 pub mod comparison;
 pub mod course;
