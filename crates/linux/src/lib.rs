@@ -10,6 +10,7 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod allowance;
 pub mod cgroup;
 pub mod cpu_time;
 pub mod devices;
@@ -21,7 +22,9 @@ pub mod memory;
 pub mod numactl;
 pub mod process;
 pub mod reserve;
+pub mod respect;
 pub mod sys;
+pub mod system;
 pub mod task_counts;
 pub mod topology;
 pub mod undo;

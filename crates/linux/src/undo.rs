@@ -10,8 +10,10 @@ use std::path::Path;
 
 use numaherd_model::{Change, CpuSet, TaskId};
 
-use crate::process::TaskReader;
-use crate::sys::affinity;
+use crate::allowance::is_still;
+use crate::live::custody::{put_back, usable};
+use crate::process::TaskStat;
+use crate::system::{Running, System};
 
 /// Looks at all tasks again after a pass that found some: they may have been forking.
 const MOST_PASSES: usize = 8;
@@ -19,8 +21,16 @@ const MOST_PASSES: usize = 8;
 /// Generations looked back for the process that handed a mask down.
 const MOST_ANCESTORS: usize = 16;
 
-/// A mask we set, with the processes it was set in and what their owners had allowed.
-type Masks = BTreeMap<CpuSet, Vec<(u32, CpuSet)>>;
+/// A mask we set, with whom it was set for.
+type Masks = BTreeMap<CpuSet, Vec<Set>>;
+
+/// A task that had a mask of ours, and what its owner had allowed.
+#[derive(Clone)]
+struct Set {
+    tgid: u32,
+    leader: bool,
+    owner: CpuSet,
+}
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +39,9 @@ pub struct Undone {
     pub affinities: usize,
     /// Of those, tasks that had inherited ours.
     pub inherited: usize,
+    /// Of those, tasks whose cpuset has none of the CPUs any more that their owner had allowed:
+    /// they may use all of it.
+    pub widened: usize,
     /// Knobs put back.
     pub knobs: usize,
     /// Values that somebody changed since; they stay.
@@ -49,146 +62,194 @@ struct Entry {
 /// Undoes `changes`, oldest first in the list. `mark` is the `NAME=value` that our descendants
 /// carry in their environment. With `dry_run` nothing is written, only counted.
 pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) -> Undone {
-    let mut undone = Undone::default();
-    knobs(changes, dry_run, &mut undone);
-    let mut reader = TaskReader::new(root);
+    undo_on(&mut Running::new(root), changes, mark, dry_run)
+}
+
+/// The same on a kernel of the caller's.
+pub fn undo_on(
+    system: &mut dyn System,
+    changes: &[Change],
+    mark: Option<&str>,
+    dry_run: bool,
+) -> Undone {
+    let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
+    undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
     let mut masks = Masks::new();
     for change in changes {
         let Change::Affinity { task, process, before, after } = change else { continue };
         if after != before {
-            masks.entry(after.clone()).or_default().push((process.tgid, before.clone()));
+            let leader = task.tid == process.tgid;
+            let set = Set { tgid: process.tgid, leader, owner: before.clone() };
+            masks.entry(after.clone()).or_default().push(set);
         }
-        tasks.entry(*task).and_modify(|entry| entry.after = after.clone()).or_insert_with(|| {
+        tasks.entry(*task).and_modify(|entry| entry.again(before, after)).or_insert_with(|| {
             Entry { tgid: process.tgid, before: before.clone(), after: after.clone() }
         });
     }
     // Those we know first: what they give birth to from then on has its own mask.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
     for (task, entry) in &tasks {
-        put_back(&mut reader, *task, entry, dry_run, &mut undone);
+        undoing.put_back(*task, entry);
         seen.insert(*task);
     }
     let roots: BTreeSet<u32> = tasks.values().map(|entry| entry.tgid).collect();
     for _ in 0..MOST_PASSES {
-        let before = undone.inherited;
-        heirs(&mut reader, &roots, mark, &masks, &mut seen, dry_run, &mut undone);
-        if undone.inherited == before {
+        let before = undoing.undone.inherited;
+        undoing.heirs(&roots, mark, &masks, &mut seen);
+        if undoing.undone.inherited == before {
             break;
         }
     }
-    undone
+    undoing.undone
 }
 
-fn put_back(
-    reader: &mut TaskReader,
-    task: TaskId,
-    entry: &Entry,
+impl Entry {
+    /// A later change of the same task. Where its owner had set another affinity in between, that
+    /// is what counts.
+    fn again(&mut self, before: &CpuSet, after: &CpuSet) {
+        self.before = before.clone();
+        self.after = after.clone();
+    }
+}
+
+/// What undoing works with.
+struct Undoing<'a> {
+    system: &'a mut dyn System,
     dry_run: bool,
-    undone: &mut Undone,
-) {
-    let alive =
-        reader.stat(entry.tgid, task.tid).ok().flatten().is_some_and(|stat| stat.id == task);
-    let Some(current) = affinity::get(task.tid).ok().filter(|_| alive) else {
-        undone.gone += 1;
-        return;
-    };
-    if current != entry.after {
-        // Never set after all, put back already, or the owner's own.
-        undone.changed_since += usize::from(current != entry.before);
-        return;
-    }
-    restore(task.tid, &entry.before, dry_run, undone);
+    undone: Undone,
 }
 
-fn restore(tid: u32, cpus: &CpuSet, dry_run: bool, undone: &mut Undone) {
-    if dry_run {
-        undone.affinities += 1;
-        return;
+impl Undoing<'_> {
+    fn put_back(&mut self, task: TaskId, entry: &Entry) {
+        let stat = self.system.stat(entry.tgid, task.tid).ok().flatten();
+        let alive = stat.is_some_and(|stat| stat.id == task);
+        let Some(current) = self.system.affinity(task.tid).ok().filter(|_| alive) else {
+            self.undone.gone += 1;
+            return;
+        };
+        if current == entry.after {
+            self.restore(task.tid, &entry.before);
+            return;
+        }
+        let usable = usable(self.system, entry.tgid, task.tid).unwrap_or_else(|_| current.clone());
+        if is_still(&current, &entry.after, &usable) {
+            // A cpuset or hotplug took CPUs away; our mask is there all the same.
+            self.restore(task.tid, &entry.before);
+        } else {
+            // Never set after all, put back already, or the owner's own.
+            let untouched = is_still(&current, &entry.before, &usable);
+            self.undone.changed_since += usize::from(!untouched);
+        }
     }
-    match affinity::set(tid, cpus) {
-        Ok(()) => undone.affinities += 1,
-        Err(error) if error.is_gone() => undone.gone += 1,
-        Err(error) => undone.failed.push(format!("task {tid}: {error}")),
-    }
-}
 
-/// Tasks that inherited a mask of ours.
-fn heirs(
-    reader: &mut TaskReader,
-    roots: &BTreeSet<u32>,
-    mark: Option<&str>,
-    masks: &Masks,
-    seen: &mut BTreeSet<TaskId>,
-    dry_run: bool,
-    undone: &mut Undone,
-) {
-    let mut family: BTreeSet<u32> = BTreeSet::new();
-    for &root in roots {
-        family.extend(reader.tree(root).unwrap_or_default());
+    fn restore(&mut self, tid: u32, cpus: &CpuSet) {
+        if self.dry_run {
+            self.undone.affinities += 1;
+            return;
+        }
+        match put_back(self.system, tid, cpus) {
+            Ok(exactly) => {
+                self.undone.affinities += 1;
+                self.undone.widened += usize::from(!exactly);
+            }
+            Err(error) if error.is_gone() => self.undone.gone += 1,
+            Err(error) => self.undone.failed.push(format!("task {tid}: {error}")),
+        }
     }
-    if let Some(mark) = mark {
-        for tgid in reader.processes().unwrap_or_default() {
-            if reader.has_mark(tgid, mark).is_ok_and(|marked| marked == Some(true)) {
-                family.insert(tgid);
+
+    /// Tasks that inherited a mask of ours.
+    fn heirs(
+        &mut self,
+        roots: &BTreeSet<u32>,
+        mark: Option<&str>,
+        masks: &Masks,
+        seen: &mut BTreeSet<TaskId>,
+    ) {
+        if masks.is_empty() {
+            return;
+        }
+        for tgid in self.family(roots, mark) {
+            for tid in self.system.threads(tgid).ok().flatten().unwrap_or_default() {
+                let Some(stat) = self.system.stat(tgid, tid).ok().flatten() else { continue };
+                if seen.contains(&stat.id) {
+                    continue;
+                }
+                let Some(owner) = self.inherited(&stat, tgid, masks) else { continue };
+                seen.insert(stat.id);
+                self.undone.inherited += 1;
+                self.restore(tid, &owner);
             }
         }
     }
-    for tgid in family {
-        for tid in reader.threads(tgid).ok().flatten().unwrap_or_default() {
-            let Some(stat) = reader.stat(tgid, tid).ok().flatten() else { continue };
-            if seen.contains(&stat.id) {
+
+    /// Descendants of the processes we changed, and whoever carries our mark.
+    fn family(&mut self, roots: &BTreeSet<u32>, mark: Option<&str>) -> BTreeSet<u32> {
+        let mut family: BTreeSet<u32> = BTreeSet::new();
+        for &root in roots {
+            family.extend(self.system.tree(root).unwrap_or_default());
+        }
+        if let Some(mark) = mark {
+            for tgid in self.system.processes().unwrap_or_default() {
+                if self.system.has_mark(tgid, mark).is_ok_and(|marked| marked == Some(true)) {
+                    family.insert(tgid);
+                }
+            }
+        }
+        family
+    }
+
+    /// What the owner allowed a task that shows a mask of ours, if it does.
+    fn inherited(&mut self, stat: &TaskStat, tgid: u32, masks: &Masks) -> Option<CpuSet> {
+        let now = self.system.affinity(stat.id.tid).ok()?;
+        let mut set = masks.get(&now).cloned().unwrap_or_default();
+        if set.is_empty() {
+            let usable = usable(self.system, tgid, stat.id.tid).ok()?;
+            let shown = masks.iter().filter(|(mask, _)| is_still(&now, mask, &usable));
+            set = shown.flat_map(|(_, set)| set.iter().cloned()).collect();
+        }
+        self.owner_of(stat.ppid, tgid, &set)
+    }
+
+    /// As for the task's own process, or the nearest ancestor that we gave that mask; failing
+    /// that, the first we ever gave it to. Of several in a process, its main thread: it starts most.
+    fn owner_of(&mut self, parent: u32, tgid: u32, set: &[Set]) -> Option<CpuSet> {
+        let of = |tgid: u32| {
+            let latest =
+                |leader: bool| set.iter().rfind(|s| s.tgid == tgid && (s.leader || !leader));
+            latest(true).or_else(|| latest(false)).map(|set| set.owner.clone())
+        };
+        let (mut process, mut next) = (tgid, parent);
+        for _ in 0..MOST_ANCESTORS {
+            if let Some(owner) = of(process) {
+                return Some(owner);
+            }
+            let Some(stat) = self.system.stat(next, next).ok().flatten() else { break };
+            (process, next) = (next, stat.ppid);
+        }
+        set.first().map(|set| set.owner.clone())
+    }
+
+    fn knobs(&mut self, changes: &[Change]) {
+        let mut knobs: BTreeMap<&Path, (&str, &str)> = BTreeMap::new();
+        for change in changes {
+            let Change::Knob { path, before, after } = change else { continue };
+            knobs.entry(path).and_modify(|knob| knob.1 = after).or_insert((before, after));
+        }
+        for (path, (before, after)) in knobs {
+            let current = self.system.setting(path).unwrap_or_default();
+            if current.trim_end() != after {
+                self.undone.changed_since += usize::from(current.trim_end() != before);
                 continue;
             }
-            let Some(set) = affinity::get(tid).ok().and_then(|now| masks.get(&now)) else {
+            if before == after {
                 continue;
-            };
-            let Some(owner) = owner_of(reader, stat.ppid, tgid, set) else { continue };
-            seen.insert(stat.id);
-            undone.inherited += 1;
-            restore(tid, owner, dry_run, undone);
-        }
-    }
-}
-
-/// What the owner allowed a task that has a mask we set: as for its own process, or the nearest
-/// ancestor that we gave that mask; failing that, the first we ever gave it to.
-fn owner_of<'a>(
-    reader: &mut TaskReader,
-    parent: u32,
-    tgid: u32,
-    set: &'a [(u32, CpuSet)],
-) -> Option<&'a CpuSet> {
-    let of = |tgid: u32| set.iter().find(|(process, _)| *process == tgid);
-    let (mut process, mut next) = (tgid, parent);
-    for _ in 0..MOST_ANCESTORS {
-        if let Some((_, owner)) = of(process) {
-            return Some(owner);
-        }
-        let Some(stat) = reader.stat(next, next).ok().flatten() else { break };
-        (process, next) = (next, stat.ppid);
-    }
-    set.first().map(|(_, owner)| owner)
-}
-
-fn knobs(changes: &[Change], dry_run: bool, undone: &mut Undone) {
-    let mut knobs: BTreeMap<&Path, (&str, &str)> = BTreeMap::new();
-    for change in changes {
-        let Change::Knob { path, before, after } = change else { continue };
-        knobs.entry(path).and_modify(|knob| knob.1 = after).or_insert((before, after));
-    }
-    for (path, (before, after)) in knobs {
-        let current = std::fs::read_to_string(path).unwrap_or_default();
-        if current.trim_end() != after {
-            undone.changed_since += usize::from(current.trim_end() != before);
-            continue;
-        }
-        if before == after {
-            continue;
-        }
-        match if dry_run { Ok(()) } else { std::fs::write(path, before) } {
-            Ok(()) => undone.knobs += 1,
-            Err(error) => undone.failed.push(format!("{}: {error}", path.display())),
+            }
+            let done = if self.dry_run { Ok(()) } else { self.system.set_setting(path, before) };
+            match done {
+                Ok(()) => self.undone.knobs += 1,
+                Err(error) => self.undone.failed.push(format!("{}: {error}", path.display())),
+            }
         }
     }
 }
@@ -196,6 +257,8 @@ fn knobs(changes: &[Change], dry_run: bool, undone: &mut Undone) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::TaskReader;
+    use crate::sys::affinity;
     use numaherd_model::ProcessId;
     use std::process::{Child, Command};
 

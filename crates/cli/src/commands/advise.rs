@@ -7,7 +7,7 @@
 
 mod projection;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use anyhow::{Result, bail, ensure};
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
-use numaherd_model::{Change, EvidenceGrade, Journal, NodeId, Snapshot};
+use numaherd_model::{Change, EvidenceGrade, Journal, Nanos, NodeId, Snapshot};
 use numaherd_placement::Herd;
 use serde::Serialize;
 
@@ -75,11 +75,11 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     }
     let (faults, evidence) = open_faults(false);
     let mut machine = LiveMachine::new(LiveOptions {
-        root: PathBuf::from("/"),
         targets: vec![args.pid],
         faults,
         journal: Box::new(NoJournal),
         acts: false,
+        pause: Nanos(0),
         beat: Box::new(|| {}),
     })?;
     let mut controller = Controller::new(Herd::new());

@@ -2,8 +2,16 @@
 //!
 //! Each call first has the kernel drain its per-CPU lists, which waits for every CPU and costs
 //! tens of milliseconds where they are slow and busy; so ranges that go to one node are moved
-//! in few, large calls. That does not lengthen the pause of a task that touches a page on its
-//! way: within a call the kernel takes pages off, copies and puts back at most 2 MiB at a time.
+//! in few, large calls.
+//!
+//! **Pause.** A task that touches a page on its way waits until that page has arrived. Since Linux
+//! 6.3 the kernel takes up to 512 pages off together, copies them and puts them back, so the
+//! longest wait is about the number of pages taken off together × the time a page takes. That
+//! number is kept so small that the wait stays below a target, going by what pages took here so
+//! far. It costs no further calls: the kernel handles what it has collected whenever it comes to
+//! an address that it cannot collect, so an address named twice ends a batch. (Earlier kernels
+//! move page by page.) A huge page is one copy and moves whole: its wait is that of 2 MiB.
+//! Source: `do_pages_move` and `migrate_pages` (v6.12).
 //!
 //! Huge pages go first, whole, by naming only the first address of every 2 MiB: naming all 512
 //! would have the kernel refuse the second while the first is on its way.
@@ -13,12 +21,16 @@ use std::ops::Range;
 
 use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
 
-use crate::sys::pages::{self, PageStatus, Target};
-use crate::sys::{SysError, clock};
+use crate::sys::SysError;
+use crate::sys::pages::{self, PageStatus};
+use crate::system::System;
 
 /// Most pages of one call. Guessed: 16 MiB, a fraction of a second even where a page takes
 /// 50 us.
 const BATCH_PAGES: usize = 4096;
+/// Pages taken off together: as many as the kernel does by itself at the most, and no fewer than
+/// make the flush of all TLBs that each batch costs worth it (guessed).
+const TOGETHER: (u64, u64) = (32, 512);
 /// Alignment and size of a huge page.
 const HUGE_BYTES: u64 = 2 << 20;
 
@@ -26,6 +38,9 @@ const HUGE_BYTES: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct Mover {
     page_move: Nanos,
+    /// How long a task may wait for a page on its way.
+    pause: Nanos,
+    longest_pause: Nanos,
     /// Processes in which nothing was found to be a huge page.
     without_huge: BTreeSet<ProcessId>,
 }
@@ -39,8 +54,9 @@ struct Stray {
 }
 
 impl Mover {
-    pub fn new() -> Mover {
-        Mover { page_move: Costs::default().page_move, without_huge: BTreeSet::new() }
+    pub fn new(pause: Nanos) -> Mover {
+        let page_move = Costs::default().page_move;
+        Mover { page_move, pause, longest_pause: Nanos(0), without_huge: BTreeSet::new() }
     }
 
     /// Time to move one page, over the last moves.
@@ -48,24 +64,37 @@ impl Mover {
         self.page_move
     }
 
+    /// The longest that a task can have waited for a page on its way, going by how long calls took
+    /// and how many pages were on their way together.
+    pub fn longest_pause(&self) -> Nanos {
+        self.longest_pause
+    }
+
+    /// Pages to take off together.
+    fn together(&self) -> usize {
+        let fits = self.pause.0 / self.page_move.0.max(1);
+        fits.clamp(TOGETHER.0, TOGETHER.1) as usize
+    }
+
     /// Moves whatever of the ranges is not on `to` yet; calls `beat` between calls. Answers an
     /// outcome for each range.
     pub fn move_ranges(
         &mut self,
+        system: &mut dyn System,
         process: ProcessId,
         ranges: &[Range<u64>],
         to: NodeId,
         beat: &mut dyn FnMut(),
     ) -> Vec<Outcome> {
-        let begin = clock::monotonic();
+        let begin = system.monotonic();
         let mut refused = vec![Refusal::default(); ranges.len()];
-        let result = self.try_move(process, ranges, to, &mut refused, beat);
+        let result = self.try_move(system, process, ranges, to, &mut refused, beat);
         let moved = match result {
             Ok(moved) => moved,
             Err(error) => return vec![super::skipped(&error); ranges.len()],
         };
         let all: u64 = moved.iter().sum();
-        if let Some(each) = clock::monotonic().since(begin).0.checked_div(all) {
+        if let Some(each) = system.monotonic().since(begin).0.checked_div(all) {
             self.page_move = Nanos((self.page_move.0 * 3 + each) / 4);
         }
         moved.into_iter().zip(refused).map(|(moved, refused)| outcome(moved, refused)).collect()
@@ -73,6 +102,7 @@ impl Mover {
 
     fn try_move(
         &mut self,
+        system: &mut dyn System,
         process: ProcessId,
         ranges: &[Range<u64>],
         to: NodeId,
@@ -86,32 +116,36 @@ impl Mover {
             let start = addresses.start;
             (0..count).map(move |index| Stray { range, address: start + index * page })
         });
-        let before = strays(tgid, all.collect(), to)?;
+        let before = strays(system, tgid, all.collect(), to)?;
         let mut left = before.clone();
         let heads: Vec<u64> =
             left.iter().map(|s| s.address).filter(|a| a.is_multiple_of(HUGE_BYTES)).collect();
-        let mut status = Vec::new();
         if !heads.is_empty() && !self.without_huge.contains(&process) {
             beat();
-            pages::migrate(tgid, &heads, Target::One(to), false, &mut status)?;
-            left = strays(tgid, left, to)?;
+            system.migrate(tgid, &heads, to)?;
+            left = strays(system, tgid, left, to)?;
             if before.len() - left.len() <= heads.len() {
                 self.without_huge.insert(process);
             }
         }
         for batch in left.chunks(BATCH_PAGES) {
             beat();
+            let together = self.together();
             let addresses: Vec<u64> = batch.iter().map(|stray| stray.address).collect();
-            pages::migrate(tgid, &addresses, Target::One(to), false, &mut status)?;
-            for (stray, &raw) in batch.iter().zip(&status) {
-                count(&mut refused[stray.range], PageStatus::from_raw(raw), to);
+            let begin = system.monotonic();
+            let status = system.migrate(tgid, &in_batches(&addresses, together), to)?;
+            let each = system.monotonic().since(begin).0 / batch.len() as u64;
+            let pause = Nanos(each * together.min(batch.len()) as u64);
+            self.longest_pause = self.longest_pause.max(pause);
+            for (stray, status) in batch.iter().zip(without_ends(&status, together)) {
+                count(&mut refused[stray.range], status, to);
             }
             if refused.iter().any(|refused| refused.full > 0) {
                 // The node has no room: more of the same would only make it reclaim.
                 break;
             }
         }
-        let after = if left.is_empty() { left } else { strays(tgid, left, to)? };
+        let after = if left.is_empty() { left } else { strays(system, tgid, left, to)? };
         let mut moved = vec![0; ranges.len()];
         for stray in &before {
             moved[stray.range] += 1;
@@ -123,14 +157,36 @@ impl Mover {
     }
 }
 
+/// The addresses, with the first of every `together` named again behind them: there the kernel
+/// handles what it has collected. Example, by twos: a b c d e becomes a b a c d c e.
+fn in_batches(addresses: &[u64], together: usize) -> Vec<u64> {
+    let mut named = Vec::with_capacity(addresses.len() + addresses.len() / together);
+    for batch in addresses.chunks(together) {
+        named.extend_from_slice(batch);
+        if batch.len() == together {
+            named.push(batch[0]);
+        }
+    }
+    named
+}
+
+/// The answers without those for the addresses that were named again.
+fn without_ends(status: &[PageStatus], together: usize) -> impl Iterator<Item = PageStatus> {
+    let batches = status.chunks(together + 1);
+    batches.flat_map(move |batch| batch[..batch.len().min(together)].iter().copied())
+}
+
 /// Those of the pages that are on another node than `to`.
-fn strays(tgid: u32, candidates: Vec<Stray>, to: NodeId) -> Result<Vec<Stray>, SysError> {
+fn strays(
+    system: &mut dyn System,
+    tgid: u32,
+    candidates: Vec<Stray>,
+    to: NodeId,
+) -> Result<Vec<Stray>, SysError> {
     let addresses: Vec<u64> = candidates.iter().map(|stray| stray.address).collect();
-    let mut status = Vec::new();
-    pages::query(tgid, &addresses, &mut status)?;
-    let elsewhere =
-        |raw: &i32| matches!(PageStatus::from_raw(*raw), PageStatus::On(node) if node != to);
-    let found = candidates.into_iter().zip(&status).filter(|(_, raw)| elsewhere(raw));
+    let places = system.locate(tgid, &addresses)?;
+    let elsewhere = |place: &PageStatus| matches!(place, PageStatus::On(node) if *node != to);
+    let found = candidates.into_iter().zip(&places).filter(|(_, place)| elsewhere(place));
     Ok(found.map(|(stray, _)| stray).collect())
 }
 
@@ -159,6 +215,7 @@ fn outcome(moved: u64, refused: Refusal) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::{Memory as _, Running};
 
     #[test]
     fn statuses_fall_into_their_classes() {
@@ -184,19 +241,42 @@ mod tests {
     }
 
     #[test]
+    fn batches_end_where_an_address_is_named_again() {
+        let named = in_batches(&[1, 2, 3, 4, 5], 2);
+        assert_eq!(named, [1, 2, 1, 3, 4, 3, 5]);
+        let on = |node: u64| PageStatus::On(NodeId(node as u32));
+        let status: Vec<PageStatus> = named.iter().map(|&address| on(address)).collect();
+        let kept: Vec<PageStatus> = without_ends(&status, 2).collect();
+        assert_eq!(kept, [1, 2, 3, 4, 5].map(on));
+    }
+
+    #[test]
+    fn fewer_pages_go_together_the_longer_each_takes() {
+        let mut mover = Mover::new(Nanos(2_000_000));
+        // 2 ms at 8 us a page
+        assert_eq!(mover.together(), 250);
+        mover.page_move = Nanos(20_000);
+        assert_eq!(mover.together(), 100);
+        mover.page_move = Nanos(1_000_000);
+        assert_eq!(mover.together(), 32);
+        mover.page_move = Nanos(1_000);
+        assert_eq!(mover.together(), 512);
+    }
+
+    #[test]
     fn our_own_pages_on_their_own_node_have_nothing_to_move() {
         let buffer = vec![1u8; 64 << 12];
         let start = (buffer.as_ptr() as u64).next_multiple_of(4096);
         let me = std::process::id();
-        let mut status = Vec::new();
-        pages::query(me, &[start], &mut status).unwrap();
-        let PageStatus::On(node) = PageStatus::from_raw(status[0]) else { panic!("{status:?}") };
+        let mut running = Running::new("/".as_ref());
+        let places = running.locate(me, &[start]).unwrap();
+        let PageStatus::On(node) = places[0] else { panic!("{places:?}") };
         let process = ProcessId { tgid: me, start: 0 };
         let mut beats = 0;
         let range = start..start + 16 * 4096;
-        let mut mover = Mover::new();
-        let outcomes =
-            mover.move_ranges(process, std::slice::from_ref(&range), node, &mut || beats += 1);
+        let ranges = std::slice::from_ref(&range);
+        let mut mover = Mover::new(Nanos(2_000_000));
+        let outcomes = mover.move_ranges(&mut running, process, ranges, node, &mut || beats += 1);
         assert_eq!((outcomes, beats), (vec![Outcome::Done { moved: Pages(0) }], 0));
     }
 }

@@ -10,7 +10,6 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use numaherd_model::{
     Bytes, EvidenceGrade, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
@@ -18,9 +17,9 @@ use numaherd_model::{
 };
 
 use crate::ReadError;
-use crate::memory::maps::{self, AnonymousRange};
-use crate::memory::numa_maps;
+use crate::memory::maps::AnonymousRange;
 use crate::sys::pages::PageStatus;
+use crate::system::Memory;
 
 /// Mappings below this are not worth looking at, and no piece is smaller.
 const LEAST_PIECE: u64 = 2 << 20;
@@ -37,10 +36,6 @@ const MOST_PIECES: usize = 4096;
 /// Pages looked up in a piece. Guessed: one in 32 of a piece of 2 MiB.
 const SAMPLES: u64 = 16;
 
-/// Says where the pages at these addresses of a process are, one answer an address; none where
-/// it may not be known.
-pub type Locate<'a> = dyn FnMut(u32, &[u64]) -> Vec<PageStatus> + 'a;
-
 /// How old knowledge of policies may be: reading them has the kernel walk all page tables.
 const POLICIES_AGE: Nanos = Nanos(10_000_000_000);
 
@@ -50,12 +45,17 @@ pub struct Policies(BTreeMap<ProcessId, (Nanos, BTreeSet<u64>)>);
 
 impl Policies {
     /// The process's own, as of the last few seconds; none where they may not be read.
-    fn of(&mut self, root: &Path, process: ProcessId, now: Nanos) -> Option<&BTreeSet<u64>> {
+    fn of(
+        &mut self,
+        memory: &mut (impl Memory + ?Sized),
+        process: ProcessId,
+        now: Nanos,
+    ) -> Option<&BTreeSet<u64>> {
         self.0.retain(|_, (at, _)| now.since(*at) < POLICIES_AGE);
         let (_, starts) = match self.0.entry(process) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let mappings = numa_maps::read(root, process.tgid).ok()?.unwrap_or_default();
+                let mappings = memory.mappings(process.tgid).ok()?.unwrap_or_default();
                 let explicit = mappings.iter().filter(|mapping| mapping.policy != "default");
                 new.insert((now, explicit.map(|mapping| mapping.start).collect()))
             }
@@ -66,10 +66,9 @@ impl Policies {
 
 /// Fills in regions and faults per node.
 pub fn fill(
-    root: &Path,
+    memory: &mut (impl Memory + ?Sized),
     snapshot: &mut Snapshot,
     policies: &mut Policies,
-    locate: &mut Locate<'_>,
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
     let mut processes: Vec<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
@@ -81,12 +80,13 @@ pub fn fill(
         if users.is_empty() {
             continue;
         }
-        let ranges = maps::read(root, process.tgid)?.unwrap_or_default();
-        let Some(explicit) = policies.of(root, process, snapshot.time) else { continue };
+        let ranges = memory.own_ranges(process.tgid)?.unwrap_or_default();
+        let Some(explicit) = policies.of(memory, process, snapshot.time) else { continue };
         let ours = ranges.iter().filter(|range| !explicit.contains(&range.start));
         let pieces: Vec<AnonymousRange> = ours.flat_map(cut).take(MOST_PIECES).collect();
         let addresses: Vec<u64> = pieces.iter().flat_map(samples).collect();
-        let places = locate(process.tgid, &addresses);
+        // Nothing of one that has ended or belongs to someone else.
+        let places = memory.locate(process.tgid, &addresses).unwrap_or_default();
         for (piece, places) in pieces.iter().zip(places.chunks(SAMPLES as usize)) {
             let pages = pages_of(piece, places, snapshot.page_size);
             let all: u64 = pages.iter().map(|(_, pages)| pages.0).sum();
@@ -99,6 +99,7 @@ pub fn fill(
                 len: piece.len,
                 users: users.iter().map(|&task| RegionUse { task, faults: share }).collect(),
                 age: Nanos(0),
+                rests: false,
                 pages,
             });
         }

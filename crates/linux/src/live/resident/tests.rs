@@ -1,6 +1,11 @@
 //! A made-up process: where its pages lie becomes regions, users and faults per node.
 
+use std::path::Path;
+
 use super::*;
+use crate::memory::maps;
+use crate::memory::numa_maps::{self, Mapping};
+use crate::sys::SysError;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
 
 /// Two anonymous mappings of 4 MiB each; a file; one too small to matter.
@@ -22,14 +27,43 @@ fn place(address: u64) -> PageStatus {
     }
 }
 
+/// Mappings from files below a root, places as above.
+struct MadeUp<'a>(&'a Path);
+
+impl Memory for MadeUp<'_> {
+    fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {
+        maps::read(self.0, tgid)
+    }
+
+    fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
+        None
+    }
+
+    fn coverage(&mut self, _: u32) -> Option<(u32, &'static str)> {
+        None
+    }
+
+    fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
+        numa_maps::read(self.0, tgid)
+    }
+
+    fn locate(&mut self, _: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError> {
+        Ok(addresses.iter().map(|&address| place(address)).collect())
+    }
+
+    fn migrate(&mut self, _: u32, _: &[u64], _: NodeId) -> Result<Vec<PageStatus>, SysError> {
+        unreachable!("looking moves nothing")
+    }
+}
+
 fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("proc/1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("maps"), maps).unwrap();
     let mut snapshot = scene.snapshot();
-    let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
-    fill(root.path(), &mut snapshot, &mut Policies::default(), &mut locate)?;
+    let mut memory = MadeUp(root.path());
+    fill(&mut memory, &mut snapshot, &mut Policies::default())?;
     Ok(snapshot)
 }
 
@@ -99,9 +133,9 @@ fn memory_with_a_policy_of_its_own_is_left_out() {
                     7f0001000000 default anon=512 N1=512 kernelpagesize_kB=4\n";
     std::fs::write(folder.join("numa_maps"), policies).unwrap();
     let mut snapshot = two_of_three().snapshot();
-    let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
+    let mut memory = MadeUp(root.path());
     let mut known = Policies::default();
-    fill(root.path(), &mut snapshot, &mut known, &mut locate).unwrap();
+    fill(&mut memory, &mut snapshot, &mut known).unwrap();
     let starts: Vec<u64> = snapshot.regions.iter().map(|region| region.id.start).collect();
     assert_eq!(starts, [0x7f00_0120_0000]);
     // For a while that is taken to stay so; then it is looked at again.
@@ -109,7 +143,7 @@ fn memory_with_a_policy_of_its_own_is_left_out() {
     let mut regions_after = |seconds: u64| {
         let mut snapshot = two_of_three().snapshot();
         snapshot.time.0 += seconds * 1_000_000_000;
-        fill(root.path(), &mut snapshot, &mut known, &mut locate).unwrap();
+        fill(&mut memory, &mut snapshot, &mut known).unwrap();
         snapshot.regions.len()
     };
     assert_eq!((regions_after(9), regions_after(11)), (1, 3));
