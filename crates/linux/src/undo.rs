@@ -106,10 +106,13 @@ pub fn undo_on(
 
 impl Entry {
     /// A later change of the same task. Where its owner had set another affinity in between, that
-    /// is what counts.
+    /// is what counts. A release may have been written down and not made: until then it is our last
+    /// mask that the task has.
     fn again(&mut self, before: &CpuSet, after: &CpuSet) {
         self.before = before.clone();
-        self.after = after.clone();
+        if after != before {
+            self.after = after.clone();
+        }
     }
 }
 

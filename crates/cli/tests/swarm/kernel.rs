@@ -126,6 +126,10 @@ pub struct Kernel {
     pub hidden: BTreeSet<u32>,
     /// This process ends while its pages are on their way.
     pub ends_in_move: Option<u32>,
+    /// The balancer has ended and things are put back.
+    pub undoing: bool,
+    /// Times that undoing took an owner's mask for ours.
+    pub coincidences: u64,
     /// Times the balancer brought a node below its watermark.
     pub pressed: u64,
     pub random: fastrand::Rng,
@@ -156,6 +160,8 @@ impl Kernel {
             watched: BTreeSet::new(),
             hidden: BTreeSet::new(),
             ends_in_move: None,
+            undoing: false,
+            coincidences: 0,
             pressed: 0,
             random: fastrand::Rng::with_seed(seed),
         }
@@ -265,6 +271,16 @@ impl Kernel {
         for region in self.memory.remove(&tid).unwrap_or_default() {
             for node in region.nodes.iter().filter(|node| **node != NOWHERE) {
                 self.free[*node as usize] += 1;
+            }
+        }
+        // Whose children those are that were born with a mask of ours can no longer be told.
+        let possible = self.possible();
+        let mut orphans = vec![tid];
+        while let Some(parent) = orphans.pop() {
+            for (child, task) in self.tasks.iter_mut().filter(|(_, task)| task.parent == parent) {
+                let set = task.real.set.as_ref().filter(|set| **set != possible);
+                task.excused |= set.is_some() && task.real.set != task.alone.set;
+                orphans.extend((*child == task.tgid).then_some(*child));
             }
         }
         // Orphans become children of process 1.

@@ -63,6 +63,7 @@ struct Story {
     killed: u64,
     put_back: u64,
     excused: u64,
+    coincidences: u64,
 }
 
 impl Story {
@@ -76,6 +77,7 @@ impl Story {
         self.killed += other.killed;
         self.put_back += other.put_back;
         self.excused += other.excused;
+        self.coincidences += other.coincidences;
     }
 }
 
@@ -207,6 +209,7 @@ fn put_back(
     let left = LeftBehind::read(path).unwrap().expect("the first line was written whole");
     let mark = Some("NUMAHERD_RUN=swarm");
     shared.0.borrow_mut().killed = false;
+    shared.0.borrow_mut().undoing = true;
     match random.u8(..3) {
         0 => {
             shared.0.borrow_mut().fuse = Some(random.u64(..8));
@@ -229,6 +232,7 @@ fn put_back(
     let undone = undo_on(&mut shared.clone(), &left.changes, mark, false);
     assert_eq!(undone.failed, Vec::<String>::new(), "SEED={seed}");
     story.put_back = undone.affinities as u64;
+    story.coincidences = shared.0.borrow().coincidences;
     assert_eq!(shared.0.borrow().pressed, 0, "SEED={seed}: a node went below its watermark");
     for (path, before, _) in settings() {
         assert_eq!(shared.clone().setting(&path).unwrap(), before, "SEED={seed}");
@@ -276,6 +280,7 @@ fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
     if machines >= MACHINES {
         assert!(faults >= 500, "only {faults} faults");
         assert!(all.placed > 100 && all.moved > 10_000 && all.killed > 5 && all.put_back > 50);
+        assert!(all.coincidences * 50 < all.put_back, "{} coincidences", all.coincidences);
         // Whose owner's mask was nowhere to be had: few.
         assert!(all.excused * 10 < all.placed, "{} tasks are excused", all.excused);
     }

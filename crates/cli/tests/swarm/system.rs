@@ -95,13 +95,14 @@ impl Tasks for Shared {
     }
 
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), SysError> {
-        let mut kernel = self.0.borrow_mut();
+        let kernel = &mut *self.0.borrow_mut();
         if !kernel.may_act() {
             return Err(refused("sched_setaffinity", ErrorKind::Other));
         }
         let group = kernel.tasks.get(&tid).map(|task| task.group);
         let cpuset = kernel.cpuset(group.ok_or_else(|| gone("sched_setaffinity", tid))?);
         let (online, kernel_possible) = (kernel.online.clone(), kernel.possible());
+        let undoing = kernel.undoing;
         let task = kernel.tasks.get_mut(&tid).ok_or_else(|| gone("sched_setaffinity", tid))?;
         // What of an owner's mask lies outside the cpuset is nowhere to be read.
         task.excused |= task
@@ -109,6 +110,12 @@ impl Tasks for Shared {
             .set
             .as_ref()
             .is_some_and(|set| *set != kernel_possible && !set.is_subset(&cpuset));
+        // What is left of a mask of ours and of one that its owner set since may be the same CPUs.
+        let owners = task.real.set == task.alone.set && task.real.set.is_some();
+        if undoing && owners && task.real.set.as_ref() != Some(cpus) {
+            task.excused = true;
+            kernel.coincidences += 1;
+        }
         if task.real.set(cpus, &cpuset, &online) {
             return Ok(());
         }
@@ -179,33 +186,61 @@ impl Memory for Shared {
         }
         let regions = kernel.memory.get_mut(&tgid).ok_or_else(|| gone("move_pages", tgid))?;
         kernel.now += addresses.len() as u64 * 4_000;
-        let mut answers: Vec<PageStatus> = Vec::with_capacity(addresses.len());
+        let mut answers = vec![PageStatus::Untried; addresses.len()];
+        let mut queue: Vec<usize> = Vec::new();
         let mut named = BTreeSet::new();
-        for &address in addresses {
-            let region = regions.iter_mut().find(|region| region.start == address >> 21 << 21);
-            let Some(region) = region else {
-                answers.push(PageStatus::Absent);
+        for index in 0..=addresses.len() {
+            let node = match addresses.get(index) {
+                Some(&address) => page(regions, address).map(|(_, node)| u32::from(*node)),
+                None => None,
+            };
+            let said = match node {
+                None => Some(PageStatus::Absent),
+                Some(node) if node == to.0 => Some(PageStatus::On(to)),
+                // Collected already, so it cannot be collected.
+                Some(_) if !named.insert(addresses[index]) => Some(PageStatus::Busy),
+                Some(_) => None,
+            };
+            let Some(said) = said else {
+                queue.push(index);
                 continue;
             };
-            let node = &mut region.nodes[(address >> 12) as usize % PAGES];
-            let free = kernel.free[to.0 as usize];
-            let named_again = !named.insert(address);
-            answers.push(if named_again || region.pinned || kernel.random.u8(..) == 0 {
-                PageStatus::Busy
-            } else if u32::from(*node) == to.0 {
-                PageStatus::On(to)
-            } else if free == 0 {
-                PageStatus::Full
-            } else {
+            if let Some(answer) = answers.get_mut(index) {
+                *answer = said;
+            }
+            // Whatever it cannot collect has it move what it has. If that fails it gives up.
+            let mut failed = false;
+            for &queued in &queue {
+                let Some((pinned, node)) = page(regions, addresses[queued]) else { continue };
+                let free = kernel.free[to.0 as usize];
+                if free == 0 {
+                    return Err(SysError::Refused {
+                        call: "move_pages",
+                        source: io::Error::from_raw_os_error(12),
+                    });
+                }
+                if pinned || kernel.random.u16(..) < 64 {
+                    failed = true;
+                    continue;
+                }
                 kernel.pressed += u64::from(free <= kernel.high);
                 kernel.free[usize::from(*node)] += 1;
                 kernel.free[to.0 as usize] -= 1;
                 *node = to.0 as u8;
-                PageStatus::On(to)
-            });
+            }
+            if failed {
+                break;
+            }
+            queue.drain(..).for_each(|queued| answers[queued] = PageStatus::On(to));
         }
         Ok(answers)
     }
+}
+
+/// A page of a process: whether a device holds it, and its node.
+fn page(regions: &mut [crate::kernel::FakeRegion], address: u64) -> Option<(bool, &mut u8)> {
+    let region = regions.iter_mut().find(|region| region.start == address >> 21 << 21)?;
+    Some((region.pinned, &mut region.nodes[(address >> 12) as usize % PAGES]))
 }
 
 impl Machine for Shared {

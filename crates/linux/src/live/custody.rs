@@ -36,6 +36,9 @@ struct Ours {
 #[derive(Debug, Default)]
 pub struct Custody {
     tasks: BTreeMap<TaskId, Ours>,
+    /// Those that turned out to be their owners' again in this look: what they gave birth to before
+    /// has a mask of ours still.
+    lost: Vec<Ours>,
     /// CPUs of each process's cpuset that are online, and when we looked.
     cpusets: BTreeMap<ProcessId, (Nanos, CpuSet)>,
     /// Processes that were born with a mask of ours: a runtime that counts its CPUs at its start
@@ -101,6 +104,7 @@ impl Custody {
     /// Forgets tasks that are no more.
     pub fn retain(&mut self, alive: impl Fn(&TaskId) -> bool) {
         self.tasks.retain(|task, _| alive(task));
+        self.lost.clear();
     }
 
     /// Where we placed a task.
@@ -165,6 +169,7 @@ impl Custody {
         let usable = hands.usable(ours.process.tgid, task.tid)?;
         if !is_still(current, &ours.set, &usable) {
             self.tasks.remove(&task);
+            self.lost.push(ours.clone());
             return Ok(());
         }
         if ours.set.intersection(&usable).is_empty() {
@@ -185,12 +190,20 @@ impl Custody {
         parent: u32,
         current: &mut CpuSet,
     ) -> Result<(), WorldError> {
-        if self.tasks.is_empty() {
+        if self.tasks.is_empty() && self.lost.is_empty() {
             return Ok(());
         }
+        let ours = || self.tasks.values().chain(&self.lost);
         let exact = |ours: &Ours| ours.set == *current;
+        // Most are born of nobody's we placed, and show more CPUs than we ever set.
+        let remains = |ours: &Ours| {
+            current.is_subset(&ours.set) || current.intersection(&ours.set).is_empty()
+        };
+        if !ours().any(remains) {
+            return Ok(());
+        }
         let mut usable = None;
-        if !self.tasks.values().any(exact) {
+        if !ours().any(exact) {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
         let born_with = |ours: &Ours| {
@@ -198,9 +211,8 @@ impl Custody {
                 usable.as_ref().map_or_else(|| exact(ours), |u| is_still(current, &ours.set, u));
             same && ours.owner != ours.set
         };
-        let heirs_of = |tgid: u32| {
-            self.tasks.values().find(|ours| ours.process.tgid == tgid && born_with(ours)).cloned()
-        };
+        let heirs_of =
+            |tgid: u32| ours().find(|ours| ours.process.tgid == tgid && born_with(ours)).cloned();
         let (mut found, mut next) = (heirs_of(process.tgid), parent);
         for _ in 0..MOST_ANCESTORS {
             if found.is_some() || next == 0 {

@@ -10,13 +10,14 @@
 //! number is kept so small that the wait stays below a target, going by what pages took here so
 //! far. It costs no further calls: the kernel handles what it has collected whenever it comes to
 //! an address that it cannot collect, so an address named twice ends a batch. (Earlier kernels
-//! move page by page.) A huge page is one copy and moves whole: its wait is that of 2 MiB.
+//! move page by page.) If a page of a batch cannot be moved, the kernel leaves the batches after it:
+//! they are tried again in a call of their own. A huge page is one copy and moves whole: its wait is that of 2 MiB.
 //! Source: `do_pages_move` and `migrate_pages` (v6.12).
 //!
 //! Huge pages go first, whole, by naming only the first address of every 2 MiB: naming all 512
 //! would have the kernel refuse the second while the first is on its way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
@@ -31,6 +32,8 @@ const BATCH_PAGES: usize = 4096;
 /// Pages taken off together: as many as the kernel does by itself at the most, and no fewer than
 /// make the flush of all TLBs that each batch costs worth it (guessed).
 const TOGETHER: (u64, u64) = (32, 512);
+/// Calls for one lot of pages: each further one means that a page of the one before was held.
+const MOST_TRIES: usize = 16;
 /// Alignment and size of a huge page.
 const HUGE_BYTES: u64 = 2 << 20;
 
@@ -128,19 +131,9 @@ impl Mover {
                 self.without_huge.insert(process);
             }
         }
-        for batch in left.chunks(BATCH_PAGES) {
-            beat();
-            let together = self.together();
-            let addresses: Vec<u64> = batch.iter().map(|stray| stray.address).collect();
-            let begin = system.monotonic();
-            let status = system.migrate(tgid, &in_batches(&addresses, together), to)?;
-            let each = system.monotonic().since(begin).0 / batch.len() as u64;
-            let pause = Nanos(each * together.min(batch.len()) as u64);
-            self.longest_pause = self.longest_pause.max(pause);
-            for (stray, status) in batch.iter().zip(without_ends(&status, together)) {
-                count(&mut refused[stray.range], status, to);
-            }
-            if refused.iter().any(|refused| refused.full > 0) {
+        let mut answers = Answers::new();
+        for chunk in left.chunks(BATCH_PAGES) {
+            if !self.move_chunk(system, tgid, chunk, to, &mut answers, beat)? {
                 // The node has no room: more of the same would only make it reclaim.
                 break;
             }
@@ -152,9 +145,55 @@ impl Mover {
         }
         for stray in &after {
             moved[stray.range] -= 1;
+            count(&mut refused[stray.range], answers.get(&stray.address).copied());
         }
         Ok(moved)
     }
+
+    /// Moves pages in batches; answers false if the node has no room.
+    fn move_chunk(
+        &mut self,
+        system: &mut dyn System,
+        tgid: u32,
+        chunk: &[Stray],
+        to: NodeId,
+        answers: &mut Answers,
+        beat: &mut dyn FnMut(),
+    ) -> Result<bool, SysError> {
+        let mut rest = chunk;
+        for _ in 0..MOST_TRIES {
+            if rest.is_empty() {
+                break;
+            }
+            beat();
+            let together = self.together();
+            let addresses: Vec<u64> = rest.iter().map(|stray| stray.address).collect();
+            let begin = system.monotonic();
+            let status = match system.migrate(tgid, &in_batches(&addresses, together), to) {
+                Err(error) if error.errno() == Some(libc::ENOMEM) => {
+                    answers.extend(addresses.iter().map(|&address| (address, PageStatus::Full)));
+                    return Ok(false);
+                }
+                status => status?,
+            };
+            let tried = tried(&status, together).min(rest.len());
+            let each = system.monotonic().since(begin).0 / tried.max(1) as u64;
+            let pause = Nanos(each * together.min(tried) as u64);
+            self.longest_pause = self.longest_pause.max(pause);
+            answers.extend(addresses.into_iter().zip(without_ends(&status, together)));
+            rest = &rest[tried..];
+        }
+        Ok(true)
+    }
+}
+
+/// What the kernel said of pages, by address.
+type Answers = BTreeMap<u64, PageStatus>;
+
+/// How many pages the kernel came to: up to the end of the batch in which it gave up.
+fn tried(status: &[PageStatus], together: usize) -> usize {
+    let stopped = status.iter().position(|status| *status == PageStatus::Untried);
+    stopped.map_or(status.len(), |at| (at / (together + 1) + 1) * together)
 }
 
 /// The addresses, with the first of every `together` named again behind them: there the kernel
@@ -190,14 +229,17 @@ fn strays(
     Ok(found.map(|(stray, _)| stray).collect())
 }
 
-fn count(refused: &mut Refusal, status: PageStatus, to: NodeId) {
+/// Counts a page that stayed, by what the kernel said of it. Where it said nothing, or that the page
+/// was on its way, something held the page.
+fn count(refused: &mut Refusal, status: Option<PageStatus>) {
     match status {
-        PageStatus::On(node) if node == to => {}
-        PageStatus::On(_) | PageStatus::Busy => refused.busy += 1,
-        PageStatus::Absent => refused.absent += 1,
-        PageStatus::Shared => refused.shared += 1,
-        PageStatus::Full => refused.full += 1,
-        PageStatus::Error(_) => refused.other += 1,
+        Some(PageStatus::Absent) => refused.absent += 1,
+        Some(PageStatus::Shared) => refused.shared += 1,
+        Some(PageStatus::Full) => refused.full += 1,
+        Some(PageStatus::Error(_)) => refused.other += 1,
+        Some(PageStatus::On(_) | PageStatus::Busy | PageStatus::Untried) | None => {
+            refused.busy += 1;
+        }
     }
 }
 
@@ -221,15 +263,16 @@ mod tests {
     fn statuses_fall_into_their_classes() {
         let mut refused = Refusal::default();
         for status in [
-            PageStatus::On(NodeId(1)),
-            PageStatus::On(NodeId(0)),
-            PageStatus::Busy,
-            PageStatus::Shared,
-            PageStatus::Absent,
+            Some(PageStatus::On(NodeId(0))),
+            Some(PageStatus::Busy),
+            Some(PageStatus::Shared),
+            Some(PageStatus::Absent),
+            Some(PageStatus::Untried),
+            None,
         ] {
-            count(&mut refused, status, NodeId(1));
+            count(&mut refused, status);
         }
-        assert_eq!(refused, Refusal { busy: 2, shared: 1, full: 0, absent: 1, other: 0 });
+        assert_eq!(refused, Refusal { busy: 4, shared: 1, full: 0, absent: 1, other: 0 });
     }
 
     #[test]
@@ -248,6 +291,17 @@ mod tests {
         let status: Vec<PageStatus> = named.iter().map(|&address| on(address)).collect();
         let kept: Vec<PageStatus> = without_ends(&status, 2).collect();
         assert_eq!(kept, [1, 2, 3, 4, 5].map(on));
+    }
+
+    #[test]
+    fn where_the_kernel_gave_up_the_rest_is_tried_again() {
+        let on = PageStatus::On(NodeId(1));
+        let not = PageStatus::Untried;
+        // By twos and an end each: the second batch was not stored, its end was.
+        let status = [on, on, PageStatus::Busy, not, not, PageStatus::Busy, not, not, not];
+        assert_eq!(tried(&status, 2), 4);
+        assert_eq!(tried(&[on, on, PageStatus::Busy, on], 2), 4);
+        assert_eq!(tried(&[not], 2), 2);
     }
 
     #[test]
