@@ -15,8 +15,10 @@ pub struct Files<'a> {
     pub console: &'a Path,
     /// UNIX socket we listen on for the agent.
     pub socket: &'a Path,
-    /// Plugin and its configuration, if memory is to have a distance.
-    pub plugin: Option<(&'a Path, &'a Path)>,
+    /// The plugin.
+    pub plugin: Option<&'a Path>,
+    /// What it charges, if memory is to have a distance.
+    pub charge: Option<&'a Path>,
     /// Folders of the host the guest may write to.
     pub shares: &'a [&'a Path],
     /// More words for the kernel's command line.
@@ -77,8 +79,9 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         let options = "security_model=none,multidevs=remap";
         add(&["-virtfs", &format!("local,path={},mount_tag={tag},{options}", path(share))]);
     }
-    if let Some((plugin, config)) = files.plugin {
-        add(&["-plugin", &format!("file={},config={}", path(plugin), path(config))]);
+    if let Some(plugin) = files.plugin {
+        let config = files.charge.map(|config| format!(",config={}", path(config)));
+        add(&["-plugin", &format!("file={}{}", path(plugin), config.unwrap_or_default())]);
     }
     args
 }
@@ -115,6 +118,7 @@ mod tests {
             console: here,
             socket: here,
             plugin: None,
+            charge: None,
             shares,
             append,
         };
