@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::counters::{CounterFile, Counters, NodeMap};
 use crate::qemu::{Files, arguments};
 use crate::tools::Tools;
 use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
-use crate::{Kernel, LabError, Machine, firmware, initramfs};
+use crate::{Kernel, LabError, Machine, firmware, initramfs, standing};
 
 /// How long a boot may take; a loaded host needs a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
@@ -428,18 +428,18 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         append: options.append.as_deref().unwrap_or_default(),
     };
     let log = std::fs::File::create(paths("qemu.log")).map_err(failed())?;
-    let mut command = Command::new(&tools.setpriv);
-    command.args(["--pdeathsig", "KILL", "--"]).arg(&tools.qemu);
+    let mut command = standing::qemu(tools);
     command.args(arguments(machine, &files));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // A group of its own: Ctrl-C is for us to act on.
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
     if options.dilation > 1.0 {
         command.env("FAKETIME", format!("+0 x{:.6}", 1.0 / options.dilation));
         command.env("LD_PRELOAD", &tools.faketime);
         command.env("NO_FAKE_STAT", "1");
     }
     let child = command.spawn().map_err(LabError::io("cannot start QEMU"))?;
+    if options.distance {
+        standing::prefer(child.id());
+    }
     std::fs::write(paths("qemu.pid"), child.id().to_string()).map_err(failed())?;
     Ok(child)
 }
