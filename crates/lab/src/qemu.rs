@@ -144,6 +144,6 @@ mod tests {
         assert!(sparse.contains("-smp 8,sockets=8,cores=1,threads=1"), "{sparse}");
         let cpu_only = line("cpu-only");
         assert!(cpu_only.contains("-numa node,nodeid=1,cpus=3-4 "), "{cpu_only}");
-        assert!(cpu_only.contains("no_timer_check numa_balancing=disable -serial"), "{cpu_only}");
+        assert!(cpu_only.contains("skew_tick=1 numa_balancing=disable -serial"), "{cpu_only}");
     }
 }
