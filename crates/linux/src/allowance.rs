@@ -30,6 +30,15 @@ pub fn is_still(current: &CpuSet, set: &CpuSet, usable: &CpuSet) -> bool {
     current == set || *current == effective(set, usable)
 }
 
+/// Whether a task that may run on `current` may have been born with the mask `set`, whose owner's is
+/// `owner`. Where nothing of the mask can be seen, every task of the cpuset looks so: then only if
+/// its owner's mask takes nothing away from it.
+#[must_use]
+pub fn is_inherited(current: &CpuSet, set: &CpuSet, owner: &CpuSet, usable: &CpuSet) -> bool {
+    let seen = !set.intersection(usable).is_empty();
+    is_still(current, set, usable) && (seen || usable.is_subset(owner))
+}
+
 /// The CPUs that a mask amounts to.
 #[must_use]
 pub fn effective(set: &CpuSet, usable: &CpuSet) -> CpuSet {
@@ -64,6 +73,16 @@ mod tests {
             let got = is_still(&cpus(current), &cpus(set), &cpus(usable));
             assert_eq!(got, still, "{current} {set} {usable}");
         }
+    }
+
+    #[test]
+    fn a_mask_that_cannot_be_seen_is_inherited_only_where_that_does_no_harm() {
+        let inherited = |current, set, owner, usable| {
+            is_inherited(&cpus(current), &cpus(set), &cpus(owner), &cpus(usable))
+        };
+        assert!(inherited("2-3", "0-3", "1-7", "2-5"));
+        assert!(inherited("4-7", "0-3", "0-7", "4-7"));
+        assert!(!inherited("4-7", "0-3", "3-5", "4-7"));
     }
 
     #[test]

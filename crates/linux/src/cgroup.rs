@@ -100,7 +100,9 @@ pub fn cpuset(root: &Path, tgid: u32, tid: u32) -> Result<Option<CpuSet>, ReadEr
         let Some(base) = base else { continue };
         let group = group.trim_start_matches('/');
         // A group outside our namespace begins with "..": nothing can be told of it.
-        for part in Path::new(group).ancestors().filter(|_| !group.starts_with("..")) {
+        // The root has every CPU there is, and is none of a task's own.
+        let parts = Path::new(group).ancestors().filter(|part| !part.as_os_str().is_empty());
+        for part in parts.filter(|_| !group.starts_with("..")) {
             let path = base.join(part).join(file);
             if let Some(list) = text_if_present(&path)?.filter(|list| !list.trim().is_empty()) {
                 let wrong = |_| ReadError::parse_file(&path, "a list of CPUs such as 0-3", &list);

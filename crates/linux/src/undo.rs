@@ -10,7 +10,7 @@ use std::path::Path;
 
 use numaherd_model::{Change, CpuSet, TaskId};
 
-use crate::allowance::is_still;
+use crate::allowance::{is_inherited, is_still};
 use crate::live::custody::{put_back, usable};
 use crate::process::TaskStat;
 use crate::system::{Running, System};
@@ -208,8 +208,9 @@ impl Undoing<'_> {
         let mut set = masks.get(&now).cloned().unwrap_or_default();
         if set.is_empty() {
             let usable = usable(self.system, tgid, stat.id.tid).ok()?;
-            let shown = masks.iter().filter(|(mask, _)| is_still(&now, mask, &usable));
-            set = shown.flat_map(|(_, set)| set.iter().cloned()).collect();
+            let all = masks.iter().flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
+            let shown = all.filter(|(mask, set)| is_inherited(&now, mask, &set.owner, &usable));
+            set = shown.map(|(_, set)| set.clone()).collect();
         }
         self.owner_of(stat.ppid, tgid, &set)
     }

@@ -121,8 +121,8 @@ fn about(args: &Balance) -> String {
 
 /// The parts of herd that are in.
 fn parts(args: &Balance) -> Mechanisms {
-    let mut parts = Mechanisms::default();
-    parts.pages = args.placement == BalancePlacement::Herd;
+    let pages = args.placement == BalancePlacement::Herd;
+    let mut parts = Mechanisms { pages, ..Mechanisms::default() };
     // Names were checked as they were read.
     args.without.iter().for_each(|name| _ = parts.leave_out(name));
     parts

@@ -125,10 +125,13 @@ fn reuse_tid(kernel: &mut Kernel) -> Option<&'static str> {
 }
 
 fn plug(kernel: &mut Kernel, online: bool) -> Option<&'static str> {
-    let cpu = CpuId(kernel.random.u32(..kernel.nodes * kernel.cpus_per_node));
-    if kernel.online.contains(cpu) == online || !online && kernel.online.len() < 3 {
+    let others = kernel.possible().difference(&kernel.online);
+    let cpus = if online { others } else { kernel.online.clone() };
+    let cpus: Vec<CpuId> = cpus.iter().collect();
+    if cpus.is_empty() || !online && cpus.len() < 3 {
         return None;
     }
+    let cpu = cpus[kernel.random.usize(..cpus.len())];
     kernel.plug(cpu, online);
     Some(if online { "a CPU comes back" } else { "a CPU goes offline" })
 }

@@ -317,6 +317,8 @@ impl Kernel {
         let cpusets: Vec<CpuSet> = (0..self.groups.len()).map(|group| self.cpuset(group)).collect();
         let (online, keeps) = (self.online.clone(), self.keeps_masks);
         for task in self.tasks.values_mut().filter(|task| which(task)) {
+            // An early kernel forgets its owner's mask now; to put that back is no harm.
+            task.excused |= !keeps && task.alone.set.is_some();
             task.real.confine(&cpusets[task.group], &online, keeps);
             task.alone.confine(&cpusets[task.group], &online, keeps);
         }
@@ -333,9 +335,10 @@ impl Kernel {
         let now_online = self.online.clone();
         for task in self.tasks.values_mut() {
             let cpuset = &cpusets[task.group];
+            // What a broken mask was is nowhere any more, or should not be put back.
             let real = task.real.shrink(cpuset, &now_online);
-            task.alone.shrink(cpuset, &now_online);
-            task.excused |= real;
+            let alone = task.alone.shrink(cpuset, &now_online);
+            task.excused |= real || alone;
         }
         self.reconfine(|task| task.group != 0);
     }

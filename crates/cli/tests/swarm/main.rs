@@ -62,6 +62,7 @@ struct Story {
     refused: u64,
     killed: u64,
     put_back: u64,
+    checked: u64,
     excused: u64,
     coincidences: u64,
 }
@@ -76,6 +77,7 @@ impl Story {
         self.refused += other.refused;
         self.killed += other.killed;
         self.put_back += other.put_back;
+        self.checked += other.checked;
         self.excused += other.excused;
         self.coincidences += other.coincidences;
     }
@@ -141,8 +143,8 @@ fn live(seed: u64) -> Story {
     let path = journal.journal.path().to_path_buf();
     let mut random = fastrand::Rng::with_seed(seed ^ 0x5a5a);
     // Some are killed: at any of their actions, or of those of putting things back.
-    if random.u8(..3) == 0 {
-        shared.0.borrow_mut().fuse = Some(random.u64(1..120));
+    if random.bool() {
+        shared.0.borrow_mut().fuse = Some(random.u64(1..60));
     }
     // BPF is refused to some.
     let faults = (random.u8(..5) > 0).then(|| Box::new(Faults(shared.clone())) as _);
@@ -255,6 +257,7 @@ fn same_as_alone(seed: u64, when: &str, shared: &Shared, story: &mut Story) {
             story.excused += 1;
             continue;
         }
+        story.checked += 1;
         let (is, should) = (kernel.affinity(*tid), kernel.affinity_alone(*tid));
         assert_eq!(is, should, "SEED={seed}: task {tid} was not put back{when}: {task:?}");
     }
@@ -282,7 +285,7 @@ fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
         assert!(all.placed > 100 && all.moved > 10_000 && all.killed > 5 && all.put_back > 50);
         assert!(all.coincidences * 50 < all.put_back, "{} coincidences", all.coincidences);
         // Whose owner's mask was nowhere to be had: few.
-        assert!(all.excused * 10 < all.placed, "{} tasks are excused", all.excused);
+        assert!(all.excused * 4 < all.checked, "{} of {}", all.excused, all.checked);
     }
 }
 

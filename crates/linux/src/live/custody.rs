@@ -12,7 +12,7 @@ use numaherd_model::{
 };
 
 use super::{read_error, skipped};
-use crate::allowance::{self, is_still};
+use crate::allowance::{self, is_inherited, is_still};
 use crate::sys::SysError;
 use crate::system::System;
 
@@ -207,9 +207,8 @@ impl Custody {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
         let born_with = |ours: &Ours| {
-            let same =
-                usable.as_ref().map_or_else(|| exact(ours), |u| is_still(current, &ours.set, u));
-            same && ours.owner != ours.set
+            let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable);
+            usable.as_ref().map_or_else(|| exact(ours), inherited) && ours.owner != ours.set
         };
         let heirs_of =
             |tgid: u32| ours().find(|ours| ours.process.tgid == tgid && born_with(ours)).cloned();
@@ -260,8 +259,11 @@ impl Custody {
                 let usable = hands.usable(process.tgid, task.tid)?;
                 let possible = hands.system.possible().map_err(read_error)?;
                 let mask = hands.system.mask(process.tgid, task.tid);
-                let offline = mask.unwrap_or_default().difference(&usable);
-                allowance::owners(&current, &usable, &possible).union(&offline)
+                match (hands.system.cpuset(process.tgid, task.tid), mask) {
+                    // Nothing but the mask says where it may run.
+                    (None, Some(mask)) => mask,
+                    _ => allowance::owners(&current, &usable, &possible),
+                }
             }
         };
         let set = to.map_or(&owner, |(_, cpus)| cpus);
