@@ -52,11 +52,14 @@ pub struct Undone {
     pub failed: Vec<String>,
 }
 
-/// What is to be put back for a task: the first value before us, the last one of ours.
+/// What is to be put back for a task: what its owner allowed last, in place of our last mask.
 struct Entry {
     tgid: u32,
     before: CpuSet,
     after: CpuSet,
+    /// Our mask before that, which the task still has if the last change of all was written down
+    /// and not made.
+    earlier: Option<CpuSet>,
 }
 
 /// Undoes `changes`, oldest first in the list. `mark` is the `NAME=value` that our descendants
@@ -76,16 +79,17 @@ pub fn undo_on(
     undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
     let mut masks = Masks::new();
-    for change in changes {
+    for (index, change) in changes.iter().enumerate() {
         let Change::Affinity { task, process, before, after } = change else { continue };
+        let last = index + 1 == changes.len();
         if after != before {
             let leader = task.tid == process.tgid;
             let set = Set { tgid: process.tgid, leader, owner: before.clone() };
             masks.entry(after.clone()).or_default().push(set);
         }
-        tasks.entry(*task).and_modify(|entry| entry.again(before, after)).or_insert_with(|| {
-            Entry { tgid: process.tgid, before: before.clone(), after: after.clone() }
-        });
+        let earlier = tasks.remove(task).map(|entry| entry.after).filter(|_| last);
+        let (before, after) = (before.clone(), after.clone());
+        tasks.insert(*task, Entry { tgid: process.tgid, before, after, earlier });
     }
     // Those we know first: what they give birth to from then on has its own mask.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
@@ -104,18 +108,6 @@ pub fn undo_on(
     undoing.undone
 }
 
-impl Entry {
-    /// A later change of the same task. Where its owner had set another affinity in between, that
-    /// is what counts. A release may have been written down and not made: until then it is our last
-    /// mask that the task has.
-    fn again(&mut self, before: &CpuSet, after: &CpuSet) {
-        self.before = before.clone();
-        if after != before {
-            self.after = after.clone();
-        }
-    }
-}
-
 /// What undoing works with.
 struct Undoing<'a> {
     system: &'a mut dyn System,
@@ -131,13 +123,11 @@ impl Undoing<'_> {
             self.undone.gone += 1;
             return;
         };
-        if current == entry.after {
-            self.restore(task.tid, &entry.before);
-            return;
-        }
         let usable = usable(self.system, entry.tgid, task.tid).unwrap_or_else(|_| current.clone());
-        if is_still(&current, &entry.after, &usable) {
-            // A cpuset or hotplug took CPUs away; our mask is there all the same.
+        // Our mask, or what a cpuset or hotplug left of it; a release has none.
+        let ours = [Some(&entry.after), entry.earlier.as_ref()];
+        let ours = ours.into_iter().flatten().filter(|mask| **mask != entry.before);
+        if ours.into_iter().any(|mask| is_still(&current, mask, &usable)) {
             self.restore(task.tid, &entry.before);
         } else {
             // Never set after all, put back already, or the owner's own.
@@ -334,6 +324,18 @@ mod tests {
         assert_eq!((undone.inherited, undone.affinities), (1, 1));
         assert_eq!(affinity::get(orphan.task().tid).unwrap(), all);
         assert_eq!(affinity::get(stranger.task().tid).unwrap(), one);
+    }
+
+    #[test]
+    fn a_change_that_was_written_down_and_not_made_leaves_the_one_before() {
+        let Some((all, one)) = masks() else { return };
+        let other: CpuSet = all.iter().skip(1).take(1).collect();
+        let sleeper = Sleeper::start("w");
+        affinity::set(sleeper.task().tid, &one).unwrap();
+        let changes = [change(sleeper.task(), &all, &one), change(sleeper.task(), &all, &other)];
+        let undone = undo("/".as_ref(), &changes, None, false);
+        assert_eq!((undone.affinities, undone.changed_since), (1, 0));
+        assert_eq!(affinity::get(sleeper.task().tid).unwrap(), all);
     }
 
     #[test]

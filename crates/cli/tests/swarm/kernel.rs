@@ -273,16 +273,7 @@ impl Kernel {
                 self.free[*node as usize] += 1;
             }
         }
-        // Whose children those are that were born with a mask of ours can no longer be told.
-        let possible = self.possible();
-        let mut orphans = vec![tid];
-        while let Some(parent) = orphans.pop() {
-            for (child, task) in self.tasks.iter_mut().filter(|(_, task)| task.parent == parent) {
-                let set = task.real.set.as_ref().filter(|set| **set != possible);
-                task.excused |= set.is_some() && task.real.set != task.alone.set;
-                orphans.extend((*child == task.tgid).then_some(*child));
-            }
-        }
+        self.disown(tid);
         // Orphans become children of process 1.
         self.tasks.values_mut().filter(|t| t.parent == tid).for_each(|t| t.parent = 1);
     }
@@ -296,6 +287,21 @@ impl Kernel {
         {
             task.alone.set(cpus, &cpuset, &online);
             task.excused = false;
+        }
+        self.disown(tid);
+    }
+
+    /// What the descendants of a process were allowed by their owner that were born with a mask of
+    /// ours can no longer be told.
+    fn disown(&mut self, tgid: u32) {
+        let possible = self.possible();
+        let mut above = vec![tgid];
+        while let Some(parent) = above.pop() {
+            for (child, task) in self.tasks.iter_mut().filter(|(_, task)| task.parent == parent) {
+                let set = task.real.set.as_ref().filter(|set| **set != possible);
+                task.excused |= set.is_some() && task.real.set != task.alone.set;
+                above.extend((*child == task.tgid).then_some(*child));
+            }
         }
     }
 

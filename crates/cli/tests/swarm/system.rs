@@ -104,12 +104,13 @@ impl Tasks for Shared {
         let (online, kernel_possible) = (kernel.online.clone(), kernel.possible());
         let undoing = kernel.undoing;
         let task = kernel.tasks.get_mut(&tid).ok_or_else(|| gone("sched_setaffinity", tid))?;
-        // What of an owner's mask lies outside the cpuset is nowhere to be read.
-        task.excused |= task
-            .alone
-            .set
-            .as_ref()
-            .is_some_and(|set| *set != kernel_possible && !set.is_subset(&cpuset));
+        // What of an owner's mask lies outside the cpuset is nowhere to be read, nor whether there is
+        // one where all of the cpuset is allowed.
+        let hidden = |set: &CpuSet| {
+            let all = cpuset.intersection(&online);
+            *set != kernel_possible && (!set.is_subset(&cpuset) || all.is_subset(set))
+        };
+        task.excused |= task.alone.set.as_ref().is_some_and(hidden);
         // What is left of a mask of ours and of one that its owner set since may be the same CPUs.
         let owners = task.real.set == task.alone.set && task.real.set.is_some();
         if undoing && owners && task.real.set.as_ref() != Some(cpus) {
