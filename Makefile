@@ -71,7 +71,7 @@ tools-test: build
 
 # Kills the balancer at random moments, fifty times.
 undo-test: build
-	ROUNDS=50 $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1 killed
+	ROUNDS=50 $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 killed
 
 # numactl's own tests with the original and with ours, generated command lines, and the policy
 # model against the kernel, in two emulated machines; about an hour. docs/conformance.md.

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use qemu_plugin_sys as qemu;
 
+#[cfg(all(feature = "api-v1", target_arch = "x86_64"))]
+use crate::breakpoint;
 use crate::config::Config;
 use crate::machine::{Machine, complain};
 use crate::marker::{Marker, drops_translations};
@@ -43,7 +45,8 @@ fn with_vcpu(index: c_uint, act: impl FnOnce(&'static Machine, &'static Vcpu, us
     }
 }
 
-/// QEMU's entry point. 0 is success.
+/// QEMU's entry point. 0 is success. Without arguments nothing is charged, and only breakpoints are
+/// watched.
 ///
 /// # Safety
 /// QEMU's contract: `info` and `argc` strings at `argv` are valid during the call.
@@ -60,6 +63,11 @@ pub unsafe extern "C" fn qemu_plugin_install(
         text.to_string_lossy().into_owned()
     };
     let arguments: Vec<String> = (0..argc.max(0) as usize).map(argument).collect();
+    if arguments.is_empty() {
+        // SAFETY: `id` is ours, and the callback has the type that QEMU expects.
+        unsafe { qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, Some(only_watch)) };
+        return 0;
+    }
     // SAFETY: QEMU's contract; `system` is valid under system emulation.
     let smp =
         unsafe { (*info).system_emulation.then(|| (*info).__bindgen_anon_1.system.max_vcpus) };
@@ -116,6 +124,17 @@ fn with_bytes<R>(instruction: *mut qemu::qemu_plugin_insn, read: impl FnOnce(&[u
     read(&bytes[..size.min(bytes.len())])
 }
 
+/// Where QEMU needs it.
+#[cfg(not(all(feature = "api-v1", target_arch = "x86_64")))]
+mod breakpoint {
+    pub unsafe fn watch(_: *mut super::qemu::qemu_plugin_tb) {}
+}
+
+unsafe extern "C" fn only_watch(_: qemu::qemu_plugin_id_t, block: *mut qemu::qemu_plugin_tb) {
+    // SAFETY: QEMU gives a handle that is valid during this callback.
+    unsafe { breakpoint::watch(block) };
+}
+
 unsafe extern "C" fn on_translate(_: qemu::qemu_plugin_id_t, block: *mut qemu::qemu_plugin_tb) {
     // SAFETY: QEMU gives a handle that is valid during this callback, as are those of its
     // instructions; the callbacks have the types that QEMU expects.
@@ -124,6 +143,7 @@ unsafe extern "C" fn on_translate(_: qemu::qemu_plugin_id_t, block: *mut qemu::q
         let cost_ps = instructions as u64 * machine().instruction_ps();
         let packed = cost_ps << INSTRUCTION_BITS | instructions as u64;
         let user_data = ptr::without_provenance_mut(packed as usize);
+        breakpoint::watch(block);
         qemu::qemu_plugin_register_vcpu_tb_exec_cb(block, Some(on_block), NO_REGISTERS, user_data);
         for i in 0..instructions {
             let instruction = qemu::qemu_plugin_tb_get_insn(block, i);

@@ -7,7 +7,7 @@
 //! ahead of the guest's clock sleeps, so the guest, its kernel included, feels the distance.
 //!
 //! ```text
-//!  hooks  QEMU's callbacks, the only FFI   ──► machine  switches, markers, snapshots
+//!  hooks  QEMU's callbacks; breakpoint     ──► machine  switches, markers, snapshots
 //!                    │ hot path                   │
 //!                    ▼                            ▼
 //!  vcpu   one CPU's account                    nodemap  which key range is which node
@@ -35,6 +35,8 @@
 //! Units: `_ns` and `_ps` are guest time unless a name says `real`.
 
 pub mod bandwidth;
+#[cfg(all(not(test), feature = "api-v1", target_arch = "x86_64"))] // QEMU 8.1 mended it
+mod breakpoint;
 pub mod cache;
 pub mod clock;
 pub mod config;

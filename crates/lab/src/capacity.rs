@@ -5,7 +5,7 @@
 //! That takes a second, needs no kernel, and sees the host as loaded as it is now.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,7 @@ use crate::LabError;
 use crate::charge::PluginConfig;
 use crate::counters::CounterFile;
 use crate::machine::Machine;
+use crate::standing;
 use crate::tools::Tools;
 
 /// Share of the measured capacity that a machine may ask for. Measured: kernel code and eight
@@ -128,9 +129,7 @@ impl Probe {
             .map_err(failed())?;
         std::fs::write(&disk, boot_disk()).map_err(failed())?;
         let output = std::fs::File::create(&log).map_err(failed())?;
-        let child = Command::new(&tools.setpriv)
-            .args(["--pdeathsig", "KILL", "--"])
-            .arg(&tools.qemu)
+        let child = standing::qemu(tools)
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-m", "64M"])
             .args(["-accel", "tcg,thread=multi", "-machine", "pc"])
             .arg("-drive")
@@ -142,6 +141,7 @@ impl Probe {
             .stderr(output)
             .spawn()
             .map_err(failed())?;
+        standing::prefer(child.id());
         Ok(Probe { child, stats, log })
     }
 

@@ -6,7 +6,7 @@
 use std::io::{self, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,7 +20,7 @@ use crate::counters::{CounterFile, Counters, NodeMap};
 use crate::qemu::{Files, arguments};
 use crate::tools::Tools;
 use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
-use crate::{Kernel, LabError, Machine, firmware, initramfs};
+use crate::{Kernel, LabError, Machine, firmware, initramfs, standing};
 
 /// How long a boot may take; a loaded host needs a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
@@ -42,8 +42,11 @@ pub struct BootOptions {
     pub machine: Machine,
     /// The kernel.
     pub kernel: Kernel,
-    /// The latency plugin; `None` for a machine without distance.
+    /// The latency plugin. A machine without distance needs it only to keep QEMU 7.2 from running
+    /// stale code.
     pub plugin: Option<PathBuf>,
+    /// Whether memory is slower the farther it is.
+    pub distance: bool,
     /// Real seconds per guest second.
     pub dilation: f64,
     /// More words for the kernel's command line.
@@ -146,7 +149,7 @@ impl Guest {
             return Err(LabError::Agent { problem: format!("it said {ready:?} first") });
         };
         guest.release = release;
-        if options.plugin.is_some() {
+        if options.distance {
             guest.start_charging()?;
         }
         Ok(guest)
@@ -308,17 +311,12 @@ impl Guest {
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let (console, qemu) = (read("console"), read("qemu.log"));
-        let telling = ["Kernel panic", "lab: ", "Oops", "Out of memory"];
-        let line = telling
-            .iter()
-            .find_map(|sign| console.lines().find(|line| line.contains(sign)))
-            .or_else(|| qemu.lines().next_back());
+        let reason = telling(&console).or_else(|| Some(qemu.lines().next_back()?.trim().into()));
         let kept = self.log_dir.join(format!("console-{}.log", std::process::id()));
         // A log that cannot be kept must not hide what happened.
         let _ = std::fs::create_dir_all(&self.log_dir);
         let _ = std::fs::write(&kept, format!("{console}\n--- QEMU ---\n{qemu}"));
-        let reason = line.map_or(otherwise, |line| line.trim().to_string());
-        LabError::GuestDied { reason, console: kept }
+        LabError::GuestDied { reason: reason.unwrap_or(otherwise), console: kept }
     }
 
     /// Has the agent teach the plugin where nodes lie, and switches charging on.
@@ -335,6 +333,17 @@ impl Guest {
         self.charged_since = Instant::now();
         Ok(())
     }
+}
+
+/// What a console says of the guest's end: a kernel's oops with where it was, else the line that
+/// says most.
+fn telling(console: &str) -> Option<String> {
+    let line = |sign: &str| console.lines().find(|line| line.contains(sign)).map(str::trim);
+    if let Some(oops) = line("[#1]") {
+        let place = line("RIP: ").and_then(|line| line.split("RIP: ").nth(1));
+        return Some(place.map_or(oops.into(), |place| format!("{oops}, at {place}")));
+    }
+    ["Kernel panic", "lab: ", "Oops", "Out of memory"].into_iter().find_map(line).map(String::from)
 }
 
 fn carry_input(mut reader: Box<dyn Read + Send>, to: Arc<Mutex<UnixStream>>) {
@@ -413,23 +422,24 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         initramfs: &paths("initramfs"),
         console: &paths("console"),
         socket: &paths("agent"),
-        plugin: options.plugin.as_deref().map(|plugin| (plugin, plugin_config.as_path())),
+        plugin: options.plugin.as_deref(),
+        charge: options.distance.then_some(plugin_config.as_path()),
         shares: &shares,
         append: options.append.as_deref().unwrap_or_default(),
     };
     let log = std::fs::File::create(paths("qemu.log")).map_err(failed())?;
-    let mut command = Command::new(&tools.setpriv);
-    command.args(["--pdeathsig", "KILL", "--"]).arg(&tools.qemu);
+    let mut command = standing::qemu(tools);
     command.args(arguments(machine, &files));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
-    // A group of its own: Ctrl-C is for us to act on.
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
     if options.dilation > 1.0 {
         command.env("FAKETIME", format!("+0 x{:.6}", 1.0 / options.dilation));
         command.env("LD_PRELOAD", &tools.faketime);
         command.env("NO_FAKE_STAT", "1");
     }
     let child = command.spawn().map_err(LabError::io("cannot start QEMU"))?;
+    if options.distance {
+        standing::prefer(child.id());
+    }
     std::fs::write(paths("qemu.pid"), child.id().to_string()).map_err(failed())?;
     Ok(child)
 }
@@ -437,6 +447,16 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_oops_is_told_with_its_place_and_a_panic_by_its_own_line() {
+        let oops = "[ 9.1] Oops: int3: 0000 [#1] SMP\r\n[ 9.2] RIP: 0010:f+0x5/0xbf\r\n";
+        let panic = "[ 9.3] Kernel panic - not syncing: no init\r\n";
+        let told = telling(&format!("{oops}{panic}")).unwrap();
+        assert_eq!(told, "[ 9.1] Oops: int3: 0000 [#1] SMP, at 0010:f+0x5/0xbf");
+        assert_eq!(telling(panic).as_deref(), Some(panic.trim()));
+        assert_eq!(telling("Linux version 6.12\n"), None);
+    }
 
     #[test]
     fn what_a_killed_lab_left_is_swept_and_what_a_living_one_has_stays() {

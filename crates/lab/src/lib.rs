@@ -31,6 +31,7 @@ pub mod kernel;
 pub mod machine;
 pub mod memory;
 mod qemu;
+mod standing;
 pub mod synthetic;
 mod terminal;
 pub mod timeline;

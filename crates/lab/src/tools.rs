@@ -14,6 +14,8 @@ pub struct Tools {
     pub busybox: PathBuf,
     /// libfaketime, which dilates QEMU's clock.
     pub faketime: PathBuf,
+    /// `setsid`, which gives QEMU a session of its own.
+    pub setsid: PathBuf,
     /// `setpriv`, which ties QEMU's life to ours.
     pub setpriv: PathBuf,
 }
@@ -33,6 +35,7 @@ impl Tools {
             qemu: on_path("qemu-system-x86_64", "qemu-system-x86")?,
             busybox: on_path("busybox", "busybox-static")?,
             faketime: first(faketime).ok_or_else(|| missing("libfaketimeMT.so.1", "faketime"))?,
+            setsid: on_path("setsid", "util-linux")?,
             setpriv: on_path("setpriv", "util-linux")?,
         })
     }

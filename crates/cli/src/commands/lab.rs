@@ -130,16 +130,18 @@ pub fn boot(
     let tools = Tools::find()?;
     let kernel = Kernel::find(args.tuning.kernel.as_deref(), &cache_dir())?;
     let program = std::env::current_exe().context("cannot find our own program")?;
-    let plugin = (!args.tuning.no_distance).then(|| plugin_beside(&program));
-    if let Some(path) = plugin.as_ref().filter(|path| !path.is_file()) {
-        return Err(LabError::MissingPlugin { path: path.clone() }.into());
+    let distance = !args.tuning.no_distance;
+    let path = plugin_beside(&program);
+    let plugin = path.is_file().then(|| path.clone());
+    if distance && plugin.is_none() {
+        return Err(LabError::MissingPlugin { path }.into());
     }
-    let turn = plugin.is_some().then(|| take_turn(story)).transpose()?;
-    let dilation = match (&plugin, args.tuning.dilation) {
-        (_, Some(given)) => given,
-        (None, None) => 1.0,
-        (Some(plugin), None) => {
-            let capacity = Capacity::measure(&machine, &tools, plugin)?;
+    let turn = distance.then(|| take_turn(story)).transpose()?;
+    let dilation = match args.tuning.dilation {
+        Some(given) => given,
+        None if !distance => 1.0,
+        None => {
+            let capacity = Capacity::measure(&machine, &tools, &path)?;
             let dilation = capacity.dilation(&machine);
             story(&format!(
                 "this host carries {:.0} million emulated instructions a second; one guest second takes {dilation} s",
@@ -156,6 +158,7 @@ pub fn boot(
         machine: machine.clone(),
         kernel,
         plugin,
+        distance,
         dilation,
         append: args.tuning.append.clone(),
         shares: shares.into_iter().map(Share).collect(),

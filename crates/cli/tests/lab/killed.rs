@@ -1,8 +1,12 @@
 //! The undo bar: a balancer is ended at random moments in every way there is, and a second later
 //! every affinity, of children too, and every setting of the kernel is what it was before.
 //!
-//! All rounds run in one guest, by this very test program: `in_the_guest` is the guest's side and
+//! The rounds run in one guest, by this very test program: `in_the_guest` is the guest's side and
 //! does nothing elsewhere. `ROUNDS` says how many (`make undo-test`: 50), `SEED` which moments.
+//!
+//! QEMU 7.2 may run translated code that is out of date while the kernel patches itself, as it does
+//! when BPF is attached or taken away; the guest then dies of a breakpoint (int3) that is no longer
+//! there. That is the emulator's, not ours: the rounds go on in another guest, and it is said.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,6 +18,8 @@ use crate::transcript::{program, run};
 
 /// Set in the guest: the guest's side is wanted.
 const GUEST: &str = "NUMAHERD_TEST_GUEST";
+/// The first round of this guest.
+const FIRST: &str = "NUMAHERD_TEST_FIRST";
 /// Set for the part of the load that starts children.
 const FORKER: &str = "NUMAHERD_TEST_FORKER";
 /// Carried by every process of a round's load, with what its CPUs must be in the end.
@@ -43,13 +49,22 @@ fn a_killed_balancer_leaves_nothing_changed() {
     let bench = Bench::new();
     let myself = std::env::current_exe().unwrap().display().to_string();
     let inside = [&myself, "--ignored", "--exact", "killed::in_the_guest", "--nocapture"];
-    // Twice as slow as it could be, so that this host's cores carry the guest's, and a second there
-    // is one of a machine that is busy and not starved.
-    let mut command = bench.command(&["lab", "run", "--no-distance", "--dilation", "2"], &inside);
-    let transcript = run(command.env(GUEST, "1"));
-    for line in transcript.stdout.lines().filter(|line| line.starts_with("round ")) {
-        eprintln!("{line}");
-    }
+    let mut first = 0;
+    let transcript = loop {
+        // Twice as slow as it could be, so that this host's cores carry the guest's, and a second
+        // there is one of a machine that is busy and not starved.
+        let words = ["lab", "run", "--no-distance", "--dilation", "2"];
+        let mut command = bench.command(&words, &inside);
+        let transcript = run(command.env(GUEST, "1").env(FIRST, first.to_string()));
+        let rounds = transcript.stdout.lines().filter(|line| line.starts_with("round "));
+        let through = rounds.inspect(|line| eprintln!("{line}")).count();
+        // A guest that gets nowhere is not the emulator's fault.
+        if through == 0 || !transcript.stderr.contains("Oops: int3") {
+            break transcript;
+        }
+        first += through;
+        eprintln!("{}\nanother guest, from round {first}", transcript.stderr.trim());
+    };
     let transcript = transcript.ends_with(0);
     assert!(transcript.stdout.contains("all rounds are through"), "{transcript}");
     bench.left_nothing();
@@ -63,10 +78,14 @@ fn in_the_guest() {
     }
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let (rounds, seed): (u64, u64) = (number("ROUNDS").unwrap_or(6), number("SEED").unwrap_or(1));
+    let first = number(FIRST).unwrap_or(0);
     let mut random = Random(seed);
+    for _ in 0..first {
+        random.below(1);
+    }
     // Off, so that the balancer has something to switch on.
     std::fs::write(SETTINGS[0], "0").unwrap();
-    for round in 0..rounds {
+    for round in first..rounds {
         let how = ENDS[(round % 4) as usize];
         let again = format!("round {round} ({how}): ROUNDS={rounds} SEED={seed}");
         let mut session = Session::start(round, &again);
