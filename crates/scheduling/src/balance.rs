@@ -166,7 +166,7 @@ fn even(domain: &Domain, load: &mut [u32], percent: u32, pulls: &mut Vec<(usize,
         let crowded = load_of(&domain.groups[from], load) as usize > domain.groups[from].len();
         let evens = high > low && high - low >= one_from + one_to;
         let uneven = evens && high * 100 > low * u64::from(percent);
-        if !uneven && !(idles && crowded && from != to) {
+        if !(uneven || idles && crowded && from != to) {
             return;
         }
         let source = domain.groups[from].iter().copied().max_by_key(|&c| (load[c], usize::MAX - c));

@@ -2,7 +2,9 @@
 //! versions of the documents' workloads on the documents' machines, a fixed seed.
 
 use numaherd_model::Balancing;
-use numaherd_placement::kernels::{Autonuma, Mainline, Numacore, autonuma, mainline, numacore};
+use numaherd_placement::kernels::{
+    Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
+};
 use numaherd_sim::{Machine, Options, Parameters, Run, Sim, Workload};
 
 fn run(
@@ -33,13 +35,11 @@ fn costs(percent: f64, without: &Run, with: &Run) {
 }
 
 #[test]
-fn without_flips_or_compression_groups_do_not_come_together() {
-    let numa01 = |kernel| run("numa01", 512, 60, true, kernel);
-    let with = numa01(v18(|_| {}));
-    let flipless = numa01(v18(|switches| switches.flips = false));
-    let loose = numa01(v18(|switches| switches.compresses = false));
-    costs(3.0, &flipless, &with);
-    costs(3.0, &loose, &with);
+fn without_compression_or_flips_groups_do_not_come_together() {
+    let jbb = |kernel| run("jbb_like", 1024, 10, true, kernel);
+    let with = jbb(v18(|_| {}));
+    costs(10.0, &jbb(v18(|switches| switches.compresses = false)), &with);
+    costs(1.0, &jbb(v18(|switches| switches.flips = false)), &with);
 }
 
 #[test]
@@ -52,12 +52,16 @@ fn one_fault_for_2m_saves_faults() {
     assert!(without.kernel_seconds > with.kernel_seconds);
 }
 
+/// Published of numa02: 15.47 s without a limit and with one. Scans arm no more than it lets through.
 #[test]
-fn a_limit_on_moves_delays_what_is_justified() {
-    let numa01 = |kernel| run("numa01", 1024, 30, true, kernel);
-    let without = numa01(v18(|_| {}));
-    let with = numa01(v18(|switches| switches.limits_moves = true));
-    assert!(with.seconds > without.seconds, "{} {}", with.seconds, without.seconds);
+fn a_limit_on_moves_changes_nothing_for_slices() {
+    let numa02 = |limits_moves| {
+        let switches = balancenuma::Switches { limits_moves };
+        run("numa02", 1024, 60, true, Balancenuma::new(switches))
+    };
+    let (with, without) = (numa02(true), numa02(false));
+    assert!(with.pages_moved_by_kernel > 0);
+    assert_eq!(with.seconds, without.seconds);
 }
 
 #[test]
@@ -67,8 +71,8 @@ fn without_groups_or_swaps_mainline_does_not_bring_sharers_together() {
         run("numa01", 512, 100, true, Mainline::new(switches))
     };
     let with = numa01(true, true);
-    costs(2.0, &numa01(false, true), &with);
-    costs(2.0, &numa01(true, false), &with);
+    costs(1.5, &numa01(false, true), &with);
+    costs(1.0, &numa01(true, false), &with);
 }
 
 #[test]

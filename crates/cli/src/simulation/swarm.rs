@@ -48,13 +48,13 @@ fn machine(dice: &mut Dice) -> Machine {
         let mib = if id > 0 && dice.below(6) == 0 { 16 } else { 256 + 128 * dice.below(4) };
         text += &format!("[[node]]\nid = {}\ncpus = {cpus}\nmemory_mib = {mib}\n", id * 2);
     }
-    let mut slit = vec![vec![10; nodes]; nodes];
-    for a in 0..nodes {
-        for b in 0..a {
-            let distance = dice.pick(&[15, 21, 31]);
-            (slit[a][b], slit[b][a]) = (distance, distance);
-        }
-    }
+    // The same distance either way, drawn anew for each pair.
+    let pairs: Vec<u32> = (0..nodes * nodes).map(|_| dice.pick(&[15, 21, 31])).collect();
+    let distance = |a: usize, b: usize| {
+        if a == b { 10 } else { pairs[a.min(b) * nodes + a.max(b)] }
+    };
+    let row = |a| (0..nodes).map(|b| distance(a, b)).collect::<Vec<u32>>();
+    let slit: Vec<Vec<u32>> = (0..nodes).map(row).collect();
     text += &format!("[distance]\nslit = {slit:?}\n");
     Machine::parse("random", "random", &text).unwrap()
 }
