@@ -13,6 +13,7 @@
 //! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
 //! | [`heat`] | its picture and page |
 //! | [`course`] | the picture of throughput over time |
+//! | [`nodes`] | the page of a simulated run: nodes over time, moves with their reasons |
 
 pub mod against;
 pub mod chart;
@@ -23,6 +24,7 @@ pub mod heat;
 pub mod interval;
 pub mod listing;
 pub mod matrix;
+pub mod nodes;
 pub mod spread;
 pub mod text;
 
