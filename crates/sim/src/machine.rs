@@ -80,7 +80,8 @@ pub struct NodeSpec {
 
 /// What the kernel's own work costs, in nanoseconds. The defaults are guesses for a server of
 /// 2012: a fault with its TLB miss, an interprocessor interrupt to flush TLBs, the fixed part of
-/// moving one page, a page table's entry that is mostly cached. Copying itself is charged to the memory it goes through.
+/// moving one page, a page table's entry that is mostly cached. Copying itself is charged to the
+/// memory it goes through.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KernelCosts {

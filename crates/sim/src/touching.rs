@@ -152,7 +152,7 @@ fn clear_ns(machine: &Machine, node: usize) -> f64 {
     CLEARED_BYTES * 1000.0 / machine.memory_mb_s[node]
 }
 
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     /// The thread enters its stage.
     Enter,
@@ -177,7 +177,7 @@ struct Kernel<'a> {
     lines: [(Option<usize>, f64); LINES],
     locks: Vec<Lock>,
     memory_free_ns: Vec<f64>,
-    heap: BinaryHeap<Reverse<(u64, u64, usize, bool)>>,
+    heap: BinaryHeap<Reverse<(u64, u64, usize, What)>>,
     number: u64,
     jitter: Stream,
 }
@@ -223,15 +223,15 @@ impl<'a> Kernel<'a> {
     fn schedule(&mut self, at_ns: f64, thread: usize, what: What) {
         self.number += 1;
         let at = (at_ns * 1000.0) as u64;
-        self.heap.push(Reverse((at, self.number, thread, what == What::Release)));
+        self.heap.push(Reverse((at, self.number, thread, what)));
     }
 
     /// When each thread ended.
     fn run(&mut self) -> Vec<f64> {
         let mut ends = vec![0.0; self.at.len()];
-        while let Some(Reverse((at, _, thread, releases))) = self.heap.pop() {
+        while let Some(Reverse((at, _, thread, what))) = self.heap.pop() {
             let now = at as f64 / 1000.0;
-            if releases {
+            if what == What::Release {
                 self.release(now, thread);
             }
             if self.at[thread] == self.stages.len() {

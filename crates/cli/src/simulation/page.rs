@@ -1,11 +1,12 @@
 //! A watched run as the page of nodes over time.
 
 use numaherd_report::nodes::{Course, Moment, page};
+use numaherd_sim::engine::BLOCK_BYTES;
 
 use super::{Finished, Job};
 
 /// Mebibytes of a simulated block.
-const BLOCK_MIB: f64 = 2.0;
+const BLOCK_MIB: f64 = (BLOCK_BYTES >> 20) as f64;
 
 /// The whole page.
 pub fn nodes(job: &Job, finished: &Finished) -> String {
