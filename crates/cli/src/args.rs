@@ -50,6 +50,8 @@ pub enum Command {
     Simulate(Simulate),
     /// Published tables beside simulated ones
     Reproduce(Reproduce),
+    /// Show which figures of simulated machines follow from published cells, computed anew
+    Calibrate,
     /// One run of a comparison
     #[command(hide = true)]
     Cell(CellArgs),

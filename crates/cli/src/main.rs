@@ -71,6 +71,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Reproduce(args) => commands::reproduce::run(&args),
+        Command::Calibrate => commands::calibrate::run(),
         Command::Simulate(args) => commands::simulate::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),

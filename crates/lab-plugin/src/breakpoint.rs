@@ -5,7 +5,7 @@
 //! step. QEMU before 8.1 translates code without holding a lock on its page: a block that was read
 //! with the breakpoint may be entered into the cache just after the last write dropped the page's
 //! blocks. It is then run for ever; the kernel, through with its change, has no handler for the
-//! breakpoint, and panics (`Oops: int3`). Seen about once in a hundred boots of eight CPUs.
+//! breakpoint, and panics (`Oops: int3`). Seen four times in some hundred boots of eight CPUs.
 //!
 //! So a block of kernel code that ends in a breakpoint looks at its first moment whether memory
 //! still has it. If not, all translations are dropped and the block is left before it has done

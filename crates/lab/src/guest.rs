@@ -413,10 +413,12 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
     if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
         return Err(LabError::MissingPlugin { path: plugin.clone() });
     }
-    let config = PluginConfig::new(machine, options.dilation, &paths("stats"));
-    let config = serde_json::to_vec(&config).map_err(io::Error::from).map_err(failed())?;
-    std::fs::write(paths("plugin.json"), config).map_err(failed())?;
     let plugin_config = paths("plugin.json");
+    if options.distance {
+        let config = PluginConfig::new(machine, options.dilation, &paths("stats"));
+        let config = serde_json::to_vec(&config).map_err(io::Error::from).map_err(failed())?;
+        std::fs::write(&plugin_config, config).map_err(failed())?;
+    }
     let files = Files {
         kernel: &options.kernel.image,
         initramfs: &paths("initramfs"),

@@ -51,6 +51,8 @@ pub trait View {
     fn allowed(&self, task: TaskId, cpu: CpuId) -> bool;
     /// Memory of a process.
     fn resident(&self, process: ProcessId) -> Bytes;
+    /// Memory of a process that is on a node.
+    fn resident_on(&self, process: ProcessId, node: NodeId) -> Bytes;
     /// Free memory of a node.
     fn free(&self, node: NodeId) -> Bytes;
 }
@@ -62,6 +64,17 @@ pub enum TaskMove {
     To(CpuId),
     /// It changes places with this task.
     Swap(TaskId),
+}
+
+/// For whom load balancing asks whether it may take a task to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pull {
+    /// First it looks for a task that belongs there.
+    Wanted,
+    /// A CPU that idles takes any.
+    Idle,
+    /// Queues are evened.
+    Busy,
 }
 
 /// How often a kernel looks for faults: its knobs, for one piece of a process's memory.
@@ -102,6 +115,9 @@ pub trait Balancing {
     /// The task's process was scanned once from end to end.
     fn pass_ended(&mut self, _process: ProcessId, _view: &dyn View) {}
 
+    /// The process is no more.
+    fn process_ended(&mut self, _process: ProcessId, _view: &dyn View) {}
+
     /// What to do with the page of a fault.
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict;
 
@@ -111,7 +127,14 @@ pub trait Balancing {
     }
 
     /// Whether load balancing may take a task to another node.
-    fn may_move(&self, _task: TaskId, _from: NodeId, _to: NodeId, _view: &dyn View) -> bool {
+    fn may_move(
+        &self,
+        _task: TaskId,
+        _from: NodeId,
+        _to: NodeId,
+        _pull: Pull,
+        _view: &dyn View,
+    ) -> bool {
         true
     }
 }

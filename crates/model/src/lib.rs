@@ -18,7 +18,7 @@ mod set;
 mod snapshot;
 mod topology;
 
-pub use balancing::{Balancing, PageHandling, ScanPeriods, TaskMove, Touch, View};
+pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
 pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault};
 pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, RegionId, TaskId};

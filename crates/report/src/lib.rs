@@ -14,6 +14,7 @@
 //! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
 //! | [`heat`] | its picture and page |
 //! | [`course`] | the picture of throughput over time |
+//! | [`nodes`] | the page of a simulated run: nodes over time, moves with their reasons |
 
 pub mod against;
 pub mod bars;
@@ -25,6 +26,7 @@ pub mod heat;
 pub mod interval;
 pub mod listing;
 pub mod matrix;
+pub mod nodes;
 pub mod spread;
 pub mod text;
 

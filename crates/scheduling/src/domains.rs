@@ -56,8 +56,12 @@ pub struct Domains {
     pub levels: Vec<(Level, Vec<Domain>)>,
     /// For each CPU, where it is.
     pub places: Vec<Place>,
-    /// For each node index, its CPUs.
+    /// For each node index, its CPUs; likewise for each cache and each core.
     pub nodes: Vec<Vec<usize>>,
+    caches: Vec<Vec<usize>>,
+    cores: Vec<Vec<usize>>,
+    /// For each level and CPU, the domain that balances for it.
+    own: Vec<Vec<Option<usize>>>,
 }
 
 impl Domains {
@@ -68,7 +72,20 @@ impl Domains {
             (0..places.len()).filter(|&cpu| wanted(&places[cpu])).collect()
         };
         let nodes = (0..slit.len()).map(|node| cpus(&|place| place.node == node)).collect();
-        let mut domains = Domains { levels: Vec::new(), places: places.to_vec(), nodes };
+        let by = |of: &dyn Fn(&Place) -> usize| {
+            let most = places.iter().map(of).max().map_or(0, |most| most + 1);
+            let mut all = vec![Vec::new(); most];
+            places.iter().enumerate().for_each(|(cpu, place)| all[of(place)].push(cpu));
+            all
+        };
+        let mut domains = Domains {
+            levels: Vec::new(),
+            places: places.to_vec(),
+            nodes,
+            caches: by(&|place| place.cache),
+            cores: by(&|place| place.core),
+            own: Vec::new(),
+        };
         let core = |place: &Place| place.core;
         let cache = |place: &Place| place.cache;
         let node = |place: &Place| place.node;
@@ -82,6 +99,7 @@ impl Domains {
         for distance in distances {
             domains.add_distance(distance, slit);
         }
+        domains.own = domains.levels.iter().map(|(_, all)| owners(all, places.len())).collect();
         domains
     }
 
@@ -137,11 +155,38 @@ impl Domains {
         }
     }
 
+    /// The CPU's domain on a level.
+    #[must_use]
+    pub fn own(&self, level: usize, cpu: usize) -> Option<&Domain> {
+        self.own[level][cpu].map(|domain| &self.levels[level].1[domain])
+    }
+
+    /// CPUs that share a last-level cache with this one, itself included.
+    #[must_use]
+    pub fn near(&self, cpu: usize) -> &[usize] {
+        &self.caches[self.places[cpu].cache]
+    }
+
+    /// CPUs of the same core, itself included.
+    #[must_use]
+    pub fn siblings(&self, cpu: usize) -> &[usize] {
+        &self.cores[self.places[cpu].core]
+    }
+
     /// Number of CPUs.
     #[must_use]
     pub fn cpus(&self) -> usize {
         self.places.len()
     }
+}
+
+/// For each CPU, the domain whose owner it is.
+fn owners(domains: &[Domain], cpus: usize) -> Vec<Option<usize>> {
+    let mut own = vec![None; cpus];
+    for (index, domain) in domains.iter().enumerate() {
+        domain.owners.iter().for_each(|&cpu| own[cpu] = Some(index));
+    }
+    own
 }
 
 #[cfg(test)]

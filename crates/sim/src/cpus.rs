@@ -1,12 +1,15 @@
 //! Which task runs on which CPU: turns, sleep, wakeups, balancing, moves.
 
-use numaherd_model::CpuId;
+use numaherd_model::{CpuId, Pull};
 
 use crate::engine::{Sim, State, TraceEvent};
 
 /// Rounds of load balancing after which NUMA balancing is no longer asked. Published: a domain's
 /// cache_nice_tries, and two more.
 const VETOED_ROUNDS: u32 = 3;
+/// For so long after it ran, a task is not pulled to another node: its cache is warm. Published:
+/// sched_migration_cost.
+const HOT_NS: u64 = 500_000;
 
 impl Sim {
     /// The task has come to the end of a block: it goes on, or elsewhere, or lets others.
@@ -23,6 +26,7 @@ impl Sim {
         } else if !self.queues[cpu].is_empty() && self.now >= self.tasks[t].turn_end {
             self.running[cpu] = None;
             self.tasks[t].state = State::Waiting;
+            self.tasks[t].ran_ns = self.now;
             let vruntime = self.tasks[t].vruntime;
             self.queues[cpu].push(t, vruntime);
             self.dispatch(cpu);
@@ -32,7 +36,7 @@ impl Sim {
     }
 
     pub(crate) fn allows(&self, t: usize, cpu: usize) -> bool {
-        self.tasks[t].allowed.contains(CpuId(cpu as u32))
+        !self.gone[cpu] && self.tasks[t].allowed.contains(CpuId(cpu as u32))
     }
 
     /// The CPU for a task that may not stay where it is.
@@ -46,6 +50,7 @@ impl Sim {
         let cpu = self.tasks[t].cpu;
         self.running[cpu] = None;
         self.load[cpu] -= 1;
+        self.tasks[t].ran_ns = self.now;
         let (ns, task) = (self.now, self.tasks[t].id.tid);
         self.note(TraceEvent::Stops { ns, task, cpu: cpu as u32 });
     }
@@ -77,22 +82,26 @@ impl Sim {
     }
 
     pub(crate) fn wake(&mut self, t: usize) {
-        let first = self.tasks[t].cpu_ns == 0;
+        if self.tasks[t].state == State::Done {
+            return;
+        }
+        let first = !std::mem::replace(&mut self.tasks[t].begun, true);
         let previous = self.tasks[t].cpu;
         if first {
             // Forked: its CPU was chosen, and counts it already.
             self.load[previous] -= 1;
-            self.arrive(t, previous);
+            let to = if self.allows(t, previous) { previous } else { self.pick_allowed(t) };
+            self.arrive(t, to);
             return;
         }
-        let may = |cpu: usize| self.allows(t, cpu) && self.may_move(t, cpu);
+        let may = |cpu: usize| self.allows(t, cpu) && self.may_move(t, cpu, Pull::Busy);
         let cpu = self.options.scheduling.wake(&self.domains, &self.load, previous, &may);
         let cpu = if self.allows(t, cpu) { cpu } else { self.pick_allowed(t) };
         self.arrive(t, cpu);
     }
 
     /// Whether the kernel's NUMA balancing lets the scheduler take the task there.
-    fn may_move(&self, t: usize, to: usize) -> bool {
+    fn may_move(&self, t: usize, to: usize, pull: Pull) -> bool {
         let (from, to) = (self.node_of[self.tasks[t].cpu], self.node_of[to]);
         let (here, there) = (self.node_id(from), self.node_id(to));
         from == to
@@ -100,19 +109,18 @@ impl Sim {
                 .options
                 .balancing
                 .as_ref()
-                .is_none_or(|balancing| balancing.may_move(self.tasks[t].id, here, there, self))
+                .is_none_or(|own| own.may_move(self.tasks[t].id, here, there, pull, self))
     }
 
     /// The next task runs if the CPU is free; an idle one pulls.
     pub(crate) fn dispatch(&mut self, cpu: usize) {
-        if self.running[cpu].is_some() {
+        if self.running[cpu].is_some() || self.gone[cpu] {
             return;
         }
         let next = self.queues[cpu].pop();
         let Some((t, _)) = next else {
             let from = self.options.scheduling.newidle(&self.domains, &self.load, cpu);
-            // A CPU that would idle takes any task, however well it is where it waits.
-            if let Some(t) = from.and_then(|from| self.detach(from, cpu, true)) {
+            if let Some(t) = from.and_then(|from| self.detach(from, cpu, Some(Pull::Idle))) {
                 self.arrive(t, cpu);
             }
             return;
@@ -127,10 +135,19 @@ impl Sim {
         self.begin_step(t);
     }
 
-    /// Takes the last waiting task that may go to `to` out of the queue of `from`.
-    fn detach(&mut self, from: usize, to: usize, forced: bool) -> Option<usize> {
-        let may = |t: &usize| self.allows(*t, to) && (forced || self.may_move(*t, to));
-        let t = self.queues[from].iter().map(|(t, _)| t).rev().find(may)?;
+    /// Takes the last waiting task that may go to `to` out of the queue of `from`: first one that
+    /// belongs there; without `pull`, any.
+    fn detach(&mut self, from: usize, to: usize, pull: Option<Pull>) -> Option<usize> {
+        let near = self.node_of[from] == self.node_of[to];
+        let cold = |t: &usize| near || self.tasks[*t].ran_ns + HOT_NS <= self.now;
+        let waiting = || self.queues[from].iter().map(|(t, _)| t).rev();
+        let may = |t: &usize, pull: Pull| self.allows(*t, to) && self.may_move(*t, to, pull);
+        let t = match pull {
+            None => waiting().find(|t| self.allows(*t, to)),
+            Some(pull) => waiting()
+                .find(|t| cold(t) && may(t, Pull::Wanted))
+                .or_else(|| waiting().find(|t| cold(t) && may(t, pull))),
+        }?;
         self.unqueue(t);
         Some(t)
     }
@@ -152,7 +169,7 @@ impl Sim {
                 self.arrive(t, to);
             }
             State::Running => self.tasks[t].move_to = Some(to),
-            State::Asleep if self.tasks[t].cpu_ns > 0 => self.tasks[t].cpu = to,
+            State::Asleep if self.tasks[t].begun => self.tasks[t].cpu = to,
             _ => {}
         }
     }
@@ -165,14 +182,15 @@ impl Sim {
         let forced = self.vetoed_rounds > VETOED_ROUNDS;
         let mut vetoed = false;
         for (from, to) in self.options.scheduling.balance(&self.domains, &mut load) {
-            if let Some(t) = self.detach(from, to, forced) {
+            let pull = if self.load[to] == 0 { Pull::Idle } else { Pull::Busy };
+            if let Some(t) = self.detach(from, to, (!forced).then_some(pull)) {
                 self.arrive(t, to);
             } else if let Some(t) = self.running[from]
                 && self.load[to] == 0
                 && self.tasks[t].move_to.is_none()
                 && self.allows(t, to)
             {
-                if forced || self.may_move(t, to) {
+                if forced || self.may_move(t, to, Pull::Busy) {
                     self.tasks[t].move_to = Some(to);
                 } else {
                     vetoed = true;

@@ -31,8 +31,9 @@ pub struct Fabric {
     nodes: usize,
     /// Bytes per nanosecond: node memories first, then directed links.
     capacity: Vec<f64>,
-    /// Wait per line, in nanoseconds.
+    /// Wait per line, in nanoseconds: at each station, and for each class on its whole way.
     wait: Vec<f64>,
+    class_wait: Vec<f64>,
     /// For each class, the stations on its way and the lines it needs there.
     way: Vec<Vec<(usize, f64)>>,
     /// For each station, the classes that come by and the lines they need.
@@ -84,8 +85,8 @@ impl Fabric {
             }
         }
         let (wait, count) = (vec![0.0; capacity.len()], vec![0; way.len()]);
-        let alone_ns = vec![0.0; way.len()];
-        Fabric { nodes, capacity, wait, way, visits, count, alone_ns }
+        let (alone_ns, class_wait) = (vec![0.0; way.len()], vec![0.0; way.len()]);
+        Fabric { nodes, capacity, wait, class_wait, way, visits, count, alone_ns }
     }
 
     /// The class of lines that tasks on node `from` read or write on node `to`.
@@ -113,7 +114,11 @@ impl Fabric {
     /// What a line of this class waits, all stations together.
     #[must_use]
     pub fn wait_ns(&self, class: Class) -> f64 {
-        self.way[class.0].iter().map(|&(station, lines)| self.wait[station] * lines).sum()
+        self.class_wait[class.0]
+    }
+
+    fn wait_on_way(&self, class: usize) -> f64 {
+        self.way[class].iter().map(|&(station, lines)| self.wait[station] * lines).sum()
     }
 
     /// Finds the waits for the tasks that are on their way now.
@@ -126,8 +131,11 @@ impl Fabric {
                 self.wait[station] = wait;
             }
             if change < CLOSE_NS {
-                return;
+                break;
             }
+        }
+        for class in 0..self.way.len() {
+            self.class_wait[class] = self.wait_on_way(class);
         }
     }
 
@@ -143,7 +151,7 @@ impl Fabric {
                 if count == 0.0 {
                     continue;
                 }
-                let others = self.wait_ns(Class(class)) - self.wait[station] * lines;
+                let others = self.wait_on_way(class) - self.wait[station] * lines;
                 let line_ns = self.alone_ns[class] / count + others + wait * lines;
                 let rate = count * lines * LINE_BYTES / line_ns;
                 load += rate;

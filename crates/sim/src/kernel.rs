@@ -51,7 +51,7 @@ impl Sim {
         let home = usize::from(block.home);
         let home = self.node_id(home);
         flags |= if home == touch.node { FaultFlags::FAULT_LOCAL } else { 0 };
-        if self.options.watch_faults {
+        if self.options.watch_faults && self.now >= self.no_faults_until {
             self.show(&touch, home, flags, b);
         }
         self.run.kernel_seconds += cost_ns as f64 / 1e9;
@@ -131,7 +131,7 @@ impl Sim {
     /// Puts a block on another node, if it has room.
     pub(crate) fn relocate(&mut self, p: usize, b: usize, to: usize) -> Option<()> {
         let reserve = (self.machine.node[to].memory_mib << 20) * RESERVE_PERMILLE / 1000;
-        if self.free[to] < BLOCK_BYTES + reserve {
+        if self.free[to] < BLOCK_BYTES + reserve || self.now < self.no_moves_until {
             return None;
         }
         let from = usize::from(self.processes[p].blocks[b].home);
@@ -244,6 +244,13 @@ impl View for Sim {
     fn resident(&self, process: ProcessId) -> Bytes {
         let blocks = self.processes[process.tgid as usize - 1].blocks.len() as u64;
         Bytes(blocks * BLOCK_BYTES)
+    }
+
+    fn resident_on(&self, process: ProcessId, node: NodeId) -> Bytes {
+        let index = self.index_of(node).unwrap_or(usize::MAX);
+        let blocks = self.processes[process.tgid as usize - 1].blocks.iter();
+        let on = blocks.filter(|block| usize::from(block.home) == index).count();
+        Bytes(on as u64 * BLOCK_BYTES)
     }
 
     fn free(&self, node: NodeId) -> Bytes {

@@ -6,9 +6,11 @@
 //! | [`machine`] | machine files |
 //! | [`workload`] | workload files: processes, threads, phases |
 //! | [`fabric`] | memory controllers and links, and the waiting there |
+//! | [`initial`] | how long memory is touched before that |
 //! | [`layout`] | which memory and which CPUs each thread begins with |
 //! | [`engine`] | tasks, CPUs, memory and the queue of events |
 //! | [`kernel`] | hinting faults, page moves, and what they cost |
+//! | [`touching`] | the page fault test: lines and locks that faults meet at |
 //! | [`world`] | the machine as `control` sees it: `Observe` and `Actuate` |
 //!
 //! Memory is taken in blocks of 2 MiB: a huge page, or the 512 small pages that a thread touches
@@ -18,10 +20,12 @@
 mod cpus;
 pub mod engine;
 pub mod fabric;
+pub mod initial;
 pub mod kernel;
 pub mod layout;
 pub mod machine;
 mod random;
+pub mod touching;
 pub mod workload;
 pub mod world;
 

@@ -80,7 +80,8 @@ pub struct NodeSpec {
 
 /// What the kernel's own work costs, in nanoseconds. The defaults are guesses for a server of
 /// 2012: a fault with its TLB miss, an interprocessor interrupt to flush TLBs, the fixed part of
-/// moving one page. Copying itself is charged to the memory it goes through.
+/// moving one page, a page table's entry that is mostly cached. Copying itself is charged to the
+/// memory it goes through.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KernelCosts {
@@ -94,11 +95,20 @@ pub struct KernelCosts {
     pub move_ns: u64,
     /// Of that, how long the process's anon_vma mutex is held (4 KiB pages only).
     pub rmap_ns: u64,
+    /// A walk of the page tables, for memory touched here and there (4 KiB pages only).
+    pub walk_ns: f64,
 }
 
 impl Default for KernelCosts {
     fn default() -> Self {
-        KernelCosts { fault_ns: 1_000, arm_ns: 40, flush_ns: 4_000, move_ns: 2_000, rmap_ns: 1_500 }
+        KernelCosts {
+            fault_ns: 1_000,
+            arm_ns: 40,
+            flush_ns: 4_000,
+            move_ns: 2_000,
+            rmap_ns: 1_500,
+            walk_ns: 40.0,
+        }
     }
 }
 
@@ -155,6 +165,41 @@ impl Machine {
         let stall_ns = LINE_BYTES * 1000.0 / self.cpu.stream_mb_s - self.cpu.work_ns;
         let far = self.latency_ns[from][to] / self.latency_ns[from][from];
         (self.cpu.work_ns + stall_ns * far) * alone
+    }
+
+    /// Nanoseconds a thread on node `from` waits for a line of node `to` that nothing announced,
+    /// while nobody else waits for memory. Small pages have to be found first.
+    #[must_use]
+    pub fn miss_ns(&self, from: usize, to: usize, huge_pages: bool) -> f64 {
+        self.latency_ns[from][to] + if huge_pages { 0.0 } else { self.kernel.walk_ns }
+    }
+}
+
+/// Nanoseconds for a line from each node to each, while nobody waits: alone on a core, with busy
+/// siblings, and for a miss that nothing announced.
+#[derive(Clone, Debug)]
+pub(crate) struct Speeds {
+    nodes: usize,
+    lines: Vec<[f64; 3]>,
+}
+
+impl Speeds {
+    pub(crate) fn of(machine: &Machine, huge_pages: bool) -> Speeds {
+        let nodes = machine.node.len();
+        let line = |from, to| {
+            let miss = machine.miss_ns(from, to, huge_pages);
+            [machine.line_ns(from, to, false), machine.line_ns(from, to, true), miss]
+        };
+        let all = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        Speeds { nodes, lines: all.map(|(from, to)| line(from, to)).collect() }
+    }
+
+    pub(crate) fn line_ns(&self, from: usize, to: usize, crowded: bool) -> f64 {
+        self.lines[from * self.nodes + to][usize::from(crowded)]
+    }
+
+    pub(crate) fn miss_ns(&self, from: usize, to: usize) -> f64 {
+        self.lines[from * self.nodes + to][2]
     }
 }
 

@@ -25,6 +25,8 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("numa02", include_str!("../../../workloads/numa02.toml")),
     ("numa02_smt", include_str!("../../../workloads/numa02_smt.toml")),
     ("overcommit", include_str!("../../../workloads/overcommit.toml")),
+    ("jbb_like", include_str!("../../../workloads/jbb_like.toml")),
+    ("kbuild", include_str!("../../../workloads/kbuild.toml")),
 ];
 
 /// A workload.
@@ -61,6 +63,8 @@ pub struct ProcessSpec {
     /// How many.
     #[serde(default = "one")]
     pub copies: u32,
+    /// At most so many at a time; the next comes when one ends. Without it all start at once.
+    pub at_once: Option<u32>,
     /// Threads of each; or `threads_per_cpu`.
     pub threads: Option<u32>,
     /// Threads of each, per CPU of the machine.
@@ -73,6 +77,8 @@ pub struct ProcessSpec {
     /// What a static placement ties to nodes.
     #[serde(default)]
     pub bind: Bind,
+    /// Lines of an operation, where operations are counted rather than bytes.
+    pub lines_per_operation: Option<f64>,
     /// What each thread does, one after the other.
     pub phase: Vec<PhaseSpec>,
 }
@@ -121,8 +127,14 @@ pub enum Part {
 pub struct PhaseSpec {
     /// Which.
     pub memory: Part,
-    /// How often.
+    /// How often; or `seconds`.
+    #[serde(default)]
     pub times: u32,
+    /// For so long.
+    pub seconds: Option<f64>,
+    /// Here and there, a miss at a time, rather than from end to end.
+    #[serde(default)]
+    pub scattered: bool,
     /// Writing (or only reading).
     #[serde(default = "yes")]
     pub writes: bool,
@@ -135,6 +147,9 @@ pub struct PhaseSpec {
     /// All threads of the process wait for each other at the end of the phase.
     #[serde(default)]
     pub barrier: bool,
+    /// One thread of the process at a time: each pass is made under one lock.
+    #[serde(default)]
+    pub lock: bool,
 }
 
 fn yes() -> bool {
@@ -189,7 +204,7 @@ impl Workload {
             }
             if let Some(times) = to.loops {
                 process.phase.drain(..process.phase.len() - 1);
-                process.phase[0].times = times;
+                (process.phase[0].times, process.phase[0].seconds) = (times, None);
             }
         }
         Ok(self)
@@ -290,8 +305,14 @@ impl ProcessSpec {
         if self.copies == 0 || self.copies > 10_000 {
             return wrong("copies", "1 to 10000");
         }
+        if self.at_once == Some(0) {
+            return wrong("at_once", "above 0");
+        }
         if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
             return wrong("memory_mib", "2 to 16777216");
+        }
+        if self.lines_per_operation.is_some_and(|lines| !(lines > 0.0 && lines <= 1e12)) {
+            return wrong("lines_per_operation", "above 0");
         }
         if self.phase.is_empty() {
             return wrong("", "process.phase: a [[process.phase]] table");
@@ -308,8 +329,11 @@ impl PhaseSpec {
     /// The key, and what was expected.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
         let sound = |figure: f64| figure.is_finite() && (0.0..=1e9).contains(&figure);
-        if self.times == 0 {
-            return Some(("times", "a whole number above 0"));
+        if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e6)) {
+            return Some(("seconds", "above 0, at most 1e6"));
+        }
+        if (self.times == 0) != self.seconds.is_some() {
+            return Some(("times", "a whole number above 0 (or seconds, and no times)"));
         }
         if !sound(self.compute_ns) {
             return Some(("compute_ns", "0 to 1e9"));
@@ -356,7 +380,7 @@ pub(crate) mod tests {
         let gib = |name| Workload::built_in(name).unwrap().unwrap().bytes(24) / f64::from(1 << 30);
         let names: Vec<&str> = Workload::names().collect();
         let found: Vec<f64> = names.iter().map(|name| gib(name)).collect();
-        assert_eq!(found, [3672.0, 6072.0, 800.0, 800.0, 4472.0], "{names:?}");
+        assert_eq!(found[..5], [3672.0, 6072.0, 800.0, 800.0, 4472.0], "{names:?}");
         assert_eq!(gib("numa01_THREAD_ALLOC"), 6072.0);
         assert!(Workload::built_in("numa03").is_none());
     }

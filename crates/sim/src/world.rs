@@ -94,9 +94,13 @@ impl Sim {
         if self.tasks.get(t).is_none_or(|task| task.id != id || task.state == State::Done) {
             return Outcome::Skipped(SkipReason::Gone);
         }
+        if !cpus.iter().any(|cpu| self.gone.get(cpu.0 as usize) == Some(&false)) {
+            let error = "EINVAL: none of these CPUs is there".into();
+            return Outcome::Skipped(SkipReason::Refused { error });
+        }
         self.tasks[t].allowed = cpus.clone();
         self.tasks[t].home = home;
-        if !cpus.contains(CpuId(self.tasks[t].cpu as u32)) {
+        if !self.allows(t, self.tasks[t].cpu) {
             let to = self.pick_allowed(t);
             self.send(t, to);
         }
@@ -117,7 +121,8 @@ impl Sim {
             }
             let ns = self.copy_ns(from, from, to);
             if self.relocate(p, b, to).is_none() {
-                refused.full += BLOCK_PAGES;
+                let busy = self.now < self.no_moves_until;
+                *(if busy { &mut refused.busy } else { &mut refused.full }) += BLOCK_PAGES;
                 continue;
             }
             let costs = &self.machine.kernel;
@@ -127,7 +132,7 @@ impl Sim {
         }
         self.run.pages_moved_by_us += moved;
         let moved = Pages(moved);
-        match refused.full {
+        match refused.full + refused.busy {
             0 => Outcome::Done { moved },
             _ => Outcome::Partial { moved, refused },
         }

@@ -36,6 +36,9 @@ pub struct Simulate {
     /// Write who ran on which CPU, and page moves, for ui.perfetto.dev; one run of one placement
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// Write a page of nodes over time, and moves with their reasons; one run of one placement
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -86,11 +89,15 @@ pub enum SimPlacement {
     /// Linux 6.x: automatic NUMA balancing
     #[value(alias = "kernel")]
     Mainline,
-    /// AutoNUMA v28 (2012), which splits huge pages to move them
+    /// AutoNUMA v28 (October 2012), which splits huge pages to move them
     Autonuma,
+    /// AutoNUMA as the slides of March 2012 had it
+    AutonumaMarch,
     /// AutoNUMA v28 with the fix of numa/core's comparison: huge pages move whole
     AutonumaThp,
-    /// numa/core v18 (2012)
+    /// numa/core v17 (2012): an ideal CPU for each task
+    NumacoreV17,
+    /// numa/core v18 (2012): directed convergence of groups
     NumacoreV18,
     /// balancenuma (2012): pages only
     Balancenuma,

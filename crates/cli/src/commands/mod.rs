@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod balance;
 pub mod bench;
+pub mod calibrate;
 pub mod cell;
 pub mod compare;
 pub mod doctor;

@@ -82,6 +82,9 @@ fn told(table: &Table) -> String {
             summary.orders,
             summary.orders_reproduced
         );
+        if let Some([all, right]) = summary.changes {
+            text += &format!("{all} changes exceed 1 %, the sign of {right} is reproduced\n");
+        }
     }
     text + "\n"
 }

@@ -1,5 +1,6 @@
 //! `simulate`: a workload on a simulated machine under one placement or several.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -7,27 +8,30 @@ use numaherd_report::{Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 
 use crate::args::{Compare, Format, OnOff, Placement, Resize, SimPlacement, Simulate};
-use crate::simulation::{self, Job, find, timeline};
+use crate::simulation::{self, Job, find, page, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
     let machine = find::machine(&args.machine)?;
     let workload = find::workload(&args.workload, args.resize)?;
-    if args.trace.is_some() {
-        let one = args.placement.len() == 1 && args.runs == 1;
-        ensure!(one, "--trace is of one run: give one --placement and --runs 1");
-    }
+    let watched = args.trace.is_some() || args.html.is_some();
+    let one = args.placement.len() == 1 && args.runs == 1;
+    ensure!(
+        one || !watched,
+        "--trace and --html are of one run: give one --placement and --runs 1"
+    );
     let mut cells = Vec::new();
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
             let seed = args.seed + u64::from(run);
             let job = Job { machine: &machine, workload: &workload, placement, huge_pages, seed };
-            let finished = job.run(args.trace.is_some())?;
+            let finished = job.run(watched)?;
             if let Some(path) = &args.trace {
-                let page = serde_json::to_vec(&timeline::perfetto(&finished.sim))?;
-                std::fs::write(path, page)
-                    .with_context(|| format!("cannot write {}", path.display()))?;
+                write(path, &serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
+            }
+            if let Some(path) = &args.html {
+                write(path, page::nodes(&job, &finished).as_bytes())?;
             }
             cells.push(simulation::cell(placement, run, &finished));
         }
@@ -41,6 +45,10 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
         Format::Csv => print!("{}", text::csv(&comparison)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// What a comparison says of itself.

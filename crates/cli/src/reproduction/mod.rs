@@ -4,14 +4,18 @@
 //! of the machine was calibrated stand in `reference/calibration.toml` and nowhere else; all other
 //! simulated cells are predictions. What cannot be simulated yet is shown without a figure of ours.
 
+pub mod calibration;
+mod faults;
 mod reference;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use numaherd_report::Spread;
-use numaherd_sim::Machine;
+use numaherd_sim::{Machine, Run};
 use serde::Serialize;
 
-pub use reference::{Reference, calibrated, tables};
+pub use reference::{Figure, Reference, calibrated, tables};
 
 use crate::args::Resize;
 use crate::simulation::{Job, find};
@@ -62,6 +66,9 @@ pub struct Summary {
     /// more than 5 %; and those whose order is ours too.
     pub orders: usize,
     pub orders_reproduced: usize,
+    /// Changes from one kernel to the next that exceed 1 %, and those whose sign is ours too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changes: Option<[usize; 2]>,
 }
 
 /// Published figures closer than this have no order. From the definition of the comparison.
@@ -71,6 +78,12 @@ const ORDER: f64 = 1.05;
 pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
     let mut cells = Vec::new();
     let machine = table.machine.as_deref().map(find::machine).transpose()?;
+    let mut site = machine.as_ref().map(|machine| Site {
+        machine,
+        huge_pages: table.huge_pages,
+        seeds: (0..runs).map(|run| seed + u64::from(run)).collect(),
+        known: BTreeMap::new(),
+    });
     let fixed = calibrated()?;
     for row in &table.rows {
         if row.published.len() != table.columns.len() {
@@ -78,10 +91,13 @@ pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
         }
         for (column, &published) in table.columns.iter().zip(&row.published) {
             let what = || format!("{}: {} under {}", table.name, row.name, column.name);
-            let placement = column.placement.as_deref();
-            let simulated = match (&machine, &row.workload, placement) {
-                (Some(machine), Some(workload), Some(placement)) => {
-                    simulate(machine, workload, placement, seed, runs).with_context(what)?
+            let simulated = match (&mut site, &row.workload, &column.placement) {
+                (Some(site), Some(workload), Some(placement)) => {
+                    site.figure(workload, placement, row.figure).with_context(what)?
+                }
+                (Some(site), ..) if table.touches.is_some() => {
+                    faults::rates_of(site.machine, &site.seeds, table, row, column)
+                        .with_context(what)?
                 }
                 _ => None,
             };
@@ -107,28 +123,58 @@ pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
         source: table.source.clone(),
         machine: table.machine.clone(),
         not_simulated: table.not_simulated.clone(),
-        summary: sum_up(&cells, table.columns.len()),
+        summary: sum_up(&cells, table.columns.len()).map(|summary| Summary {
+            changes: table.touches.map(|_| faults::changes(&cells, table.columns.len())),
+            ..summary
+        }),
         cells,
     })
 }
 
-/// Seconds; nothing where the placement is not known here.
-fn simulate(
-    machine: &Machine,
-    workload: &str,
-    placement: &str,
-    seed: u64,
-    runs: u32,
-) -> Result<Option<Spread>> {
-    let Ok(placement) = clap::ValueEnum::from_str(placement, false) else { return Ok(None) };
-    let workload = find::workload(workload, Resize::default())?;
-    let seconds = |run: u32| {
-        let seed = seed + u64::from(run);
-        let job = Job { machine, workload: &workload, placement, huge_pages: true, seed };
-        Ok(job.run(false)?.run.seconds)
-    };
-    let all: Vec<f64> = (0..runs).map(seconds).collect::<Result<_>>()?;
-    Ok(Spread::of(&all))
+/// Where a table's runs are made; rows that tell of the same runs share them.
+struct Site<'a> {
+    machine: &'a Machine,
+    huge_pages: bool,
+    seeds: Vec<u64>,
+    known: BTreeMap<(String, String), Vec<Run>>,
+}
+
+impl Site<'_> {
+    /// The figure of each seed's run; nothing where the placement is not known here.
+    fn figure(
+        &mut self,
+        workload: &str,
+        placement: &str,
+        figure: Figure,
+    ) -> Result<Option<Spread>> {
+        let key = (workload.to_string(), placement.to_string());
+        if !self.known.contains_key(&key) {
+            let runs = self.simulate(workload, placement)?;
+            self.known.insert(key.clone(), runs);
+        }
+        let of = |run: &Run| match figure {
+            Figure::Seconds => run.initial_seconds + run.seconds,
+            Figure::Operations => run.operations.iter().sum::<f64>() / run.seconds,
+            Figure::OperationsOf(process) => {
+                run.operations.get(process).map_or(0.0, |operations| operations / run.seconds)
+            }
+        };
+        let all: Vec<f64> = self.known[&key].iter().map(of).collect();
+        Ok(Spread::of(&all))
+    }
+
+    fn simulate(&self, workload: &str, placement: &str) -> Result<Vec<Run>> {
+        let Ok(placement) = clap::ValueEnum::from_str(placement, false) else {
+            return Ok(Vec::new());
+        };
+        let workload = find::workload(workload, Resize::default())?;
+        let run = |&seed: &u64| {
+            let (machine, huge_pages) = (self.machine, self.huge_pages);
+            let job = Job { machine, workload: &workload, placement, huge_pages, seed };
+            Ok(job.run(false)?.run)
+        };
+        self.seeds.iter().map(run).collect()
+    }
 }
 
 fn sum_up(cells: &[Cell], columns: usize) -> Option<Summary> {
@@ -162,6 +208,7 @@ fn sum_up(cells: &[Cell], columns: usize) -> Option<Summary> {
         worst_error: worst,
         orders,
         orders_reproduced,
+        changes: None,
     })
 }
 

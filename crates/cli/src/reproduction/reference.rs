@@ -15,6 +15,8 @@ const TABLES: &[(&str, &str)] = &[
     ("pft-shmem-sys-default", include_str!("../../../../reference/pft-shmem-sys-default.toml")),
     ("pft-shmem-vma-policy", include_str!("../../../../reference/pft-shmem-vma-policy.toml")),
     ("steal-hackbench", include_str!("../../../../reference/steal-hackbench.toml")),
+    ("steal-schedstat", include_str!("../../../../reference/steal-schedstat.toml")),
+    ("numaq-kernel-compile", include_str!("../../../../reference/numaq-kernel-compile.toml")),
 ];
 
 const CALIBRATION: &str = include_str!("../../../../reference/calibration.toml");
@@ -31,6 +33,11 @@ pub struct Reference {
     /// On which simulated machine.
     pub machine: Option<String>,
     pub unit: String,
+    /// Whether memory is in huge pages.
+    #[serde(default = "yes")]
+    pub huge_pages: bool,
+    /// If it is of the page fault test: what is touched. Rows are numbers of threads.
+    pub touches: Option<Touches>,
     /// Why nothing of it is simulated.
     pub not_simulated: Option<String>,
     #[serde(rename = "column")]
@@ -45,6 +52,26 @@ pub struct Reference {
 pub struct Column {
     pub name: String,
     pub placement: Option<String>,
+    /// Of the page fault test: which rate, and of which kernel.
+    pub rate: Option<Rate>,
+    #[serde(default)]
+    pub rework: bool,
+}
+
+/// What a page fault test touches.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Touches {
+    pub shared: bool,
+    pub policy: bool,
+}
+
+/// Faults per second of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rate {
+    CpuTime,
+    Time,
 }
 
 /// A row, the workload that stands for it, and a figure for each column.
@@ -53,7 +80,26 @@ pub struct Column {
 pub struct Row {
     pub name: String,
     pub workload: Option<String>,
+    #[serde(default)]
+    pub figure: Figure,
     pub published: Vec<f64>,
+}
+
+/// What a row tells of a run.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Figure {
+    /// Seconds, initialisation included.
+    #[default]
+    Seconds,
+    /// Operations a second, all processes together.
+    Operations,
+    /// Those of one process, by its number.
+    OperationsOf(usize),
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A cell that a figure of a machine follows from.

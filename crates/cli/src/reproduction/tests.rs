@@ -2,13 +2,6 @@
 
 use super::*;
 
-fn published(table: &str, row: &str, column: &str) -> f64 {
-    let tables = tables().unwrap();
-    let table = tables.iter().find(|known| known.name == table).unwrap();
-    let at = table.columns.iter().position(|known| known.name == column).unwrap();
-    table.rows.iter().find(|known| known.name == row).unwrap().published[at]
-}
-
 #[test]
 fn every_table_is_whole_and_says_where_it_comes_from() {
     let tables = tables().unwrap();
@@ -27,31 +20,6 @@ fn every_table_is_whole_and_says_where_it_comes_from() {
             assert!((added - sum).abs() < 0.02, "{}: {added} instead of {sum}", table.name);
         }
     }
-}
-
-/// What a machine's file calls calibrated follows from the allowed cells alone.
-#[test]
-fn calibrated_figures_follow_from_the_allowed_cells() {
-    let gib = f64::from(1 << 30);
-    let close = |ours: f64, follows: f64| {
-        assert!((ours / follows - 1.0).abs() < 1e-3, "{ours}, but {follows} follows");
-    };
-    let slides = Machine::built_in("autonuma-slides").unwrap().unwrap();
-    let bytes = 3672.0 * gib / 1e6;
-    // 24 threads write all of it to local memory in the bound run.
-    let bind = published("autonuma-slides", "numa01", "bind");
-    close(slides.cpu.stream_mb_s, bytes / bind / 24.0);
-    // In the reverse run each direction of the link carries half of the reads and of the writes.
-    let reverse = published("autonuma-slides", "numa01", "reverse bind");
-    close(slides.links[0].2, bytes / reverse);
-    let numacore = Machine::built_in("numacore").unwrap().unwrap();
-    // One node reads and writes all of 800 GiB.
-    let vanilla = published("numacore-autonuma-bench", "numa02", "v3.6 vanilla");
-    close(numacore.memory_mb_s[0], 2.0 * 800.0 * gib / 1e6 / vanilla);
-    let says = |machine: &Machine| {
-        machine.provenance.values().filter(|from| from.starts_with("calibrated")).count()
-    };
-    assert_eq!(says(&slides) + says(&numacore), calibrated().unwrap().len());
 }
 
 #[test]

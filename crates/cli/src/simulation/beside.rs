@@ -2,9 +2,9 @@
 //! with simulated time in place of the clock.
 
 use anyhow::Result;
-use numaherd_control::{Controller, Pace};
-use numaherd_model::{Nanos, ScanPeriods, WorldError};
-use numaherd_placement::Herd;
+use numaherd_control::{Controller, Pace, Turn};
+use numaherd_model::{Nanos, Outcome, Placement, ScanPeriods, SkipReason, WorldError};
+use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 
 /// What `balance --tune-kernel` sets while it needs evidence, and once all has converged.
@@ -16,12 +16,21 @@ const fn periods(delay_ms: u64, min_ms: u64, max_ms: u64) -> ScanPeriods {
     ScanPeriods { delay: Nanos(delay_ms * ns), min: Nanos(min_ms * ns), max: Nanos(max_ms * ns) }
 }
 
-/// Runs the machine to its end. Answers when the last change was made, if all had converged.
-/// Looking takes no time here; moving pages does.
-pub fn balance(sim: &mut Sim, herd: Herd) -> Result<Option<Nanos>> {
-    let mut controller = Controller::new(herd);
+/// What came of it.
+#[derive(Default)]
+pub struct Balanced {
+    /// When the last change was made, if all had converged.
+    pub converged: Option<Nanos>,
+    /// What was done, or not, and why.
+    pub moves: Vec<Move>,
+}
+
+/// Runs the machine to its end. Looking takes no time here; moving pages does.
+pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
+    let mut controller = Controller::new(placement);
     let mut pace = Pace::new();
-    let (mut slow, mut last_change, mut converged) = (false, Nanos(0), None);
+    let (mut slow, mut last_change) = (false, Nanos(0));
+    let mut balanced = Balanced::default();
     sim.set_scan(QUICK);
     let mut next = Nanos(0);
     while sim.advance(next) {
@@ -33,7 +42,8 @@ pub fn balance(sim: &mut Sim, herd: Herd) -> Result<Option<Nanos>> {
         if turn.acted() {
             last_change = sim.time();
         }
-        converged = turn.plan.converged.then_some(last_change);
+        balanced.moves.extend(moves(&turn));
+        balanced.converged = turn.plan.converged.then_some(last_change);
         if turn.plan.converged != slow {
             slow = turn.plan.converged;
             sim.set_scan(if slow { SLOW } else { QUICK });
@@ -42,5 +52,25 @@ pub fn balance(sim: &mut Sim, herd: Herd) -> Result<Option<Nanos>> {
         let wait = pace.next(turn.acted(), turn.plan.converged, used);
         next = Nanos(sim.time().0 + used.0 + wait.0);
     }
-    Ok(converged)
+    Ok(balanced)
+}
+
+fn moves(turn: &Turn) -> impl Iterator<Item = Move> + '_ {
+    let when = format!("{:.2} s", turn.snapshot.time.as_secs_f64());
+    turn.plan.actions.iter().zip(&turn.outcomes).map(move |(action, outcome)| Move {
+        when: when.clone(),
+        what: action.to_string(),
+        outcome: told(outcome),
+    })
+}
+
+fn told(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Done { .. } => "done".into(),
+        Outcome::Partial { moved, refused } => {
+            format!("{moved} pages moved, {} had no room, {} were busy", refused.full, refused.busy)
+        }
+        Outcome::Skipped(SkipReason::Checked { problem }) => format!("refused: {problem}"),
+        Outcome::Skipped(_) => "it was gone".into(),
+    }
 }

@@ -1,7 +1,12 @@
 //! One simulated run: a workload, a machine, a placement and a seed in, what it came to out.
 
+#[cfg(test)]
+mod ablations;
 mod beside;
 pub mod find;
+pub mod page;
+#[cfg(test)]
+mod swarm;
 pub mod timeline;
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +16,7 @@ use numaherd_placement::kernels::{
     Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
 };
 use numaherd_report::Cell;
+use numaherd_report::nodes::Move;
 use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
 
 use crate::args::SimPlacement;
@@ -29,13 +35,15 @@ pub struct Finished {
     pub run: Run,
     /// From the start until herd found nothing left to do, if it did.
     pub seconds_to_converge: Option<f64>,
-    /// With its trace, if one was asked for.
+    /// What herd did, or did not, and why.
+    pub moves: Vec<Move>,
+    /// With its trace and samples, if they were asked for.
     pub sim: Sim,
 }
 
 impl Job<'_> {
-    /// Simulates it.
-    pub fn run(&self, trace: bool) -> Result<Finished> {
+    /// Simulates it; `watched` keeps a trace and samples.
+    pub fn run(&self, watched: bool) -> Result<Finished> {
         let homes = self.machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0);
         if self.placement == SimPlacement::Inverse && homes.count() < 2 {
             bail!("the inverse placement needs two nodes, {} has one", self.machine.name)
@@ -44,35 +52,41 @@ impl Job<'_> {
             seed: self.seed,
             tie: tie(self.placement),
             huge_pages: self.huge_pages,
-            trace,
+            trace: watched,
+            samples: watched,
             balancing: balancing(self.placement),
             watch_faults: herd(self.placement).is_some(),
             ..Options::default()
         };
         let mut sim = Sim::new(self.machine, self.workload, options)
             .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
-        let converged = match herd(self.placement) {
+        let beside::Balanced { converged, moves } = match herd(self.placement) {
             Some(herd) => beside::balance(&mut sim, herd)?,
-            None => None,
+            None => beside::Balanced::default(),
         };
         let run = sim.finish();
         if run.unfinished {
             bail!("{} does not end within {:.0} simulated seconds", self.workload.name, run.seconds)
         }
-        Ok(Finished { run, seconds_to_converge: converged.map(Nanos::as_secs_f64), sim })
+        Ok(Finished { run, seconds_to_converge: converged.map(Nanos::as_secs_f64), moves, sim })
     }
 }
 
 /// As a comparison has it.
 pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
     let run = &finished.run;
+    let (amount, unit) = if run.operations.is_empty() {
+        (run.bytes, "B")
+    } else {
+        (run.operations.iter().sum(), "operations")
+    };
     Cell {
         placement: placement.to_string(),
         run: number,
         seconds: run.seconds,
-        whole_seconds: run.seconds,
-        amount: run.bytes.round() as u64,
-        unit: "B".into(),
+        whole_seconds: run.initial_seconds + run.seconds,
+        amount: amount.round() as u64,
+        unit: unit.into(),
         latency_ns: None,
         throughput_over_time: None,
         local_share: Some(run.local_share),
@@ -110,7 +124,12 @@ fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
             let switches = autonuma::Switches { moves_huge_whole: true, ..Default::default() };
             Some(Box::new(Autonuma::new(switches)))
         }
-        SimPlacement::NumacoreV18 => Some(Box::new(Numacore::new(numacore::Switches::default()))),
+        SimPlacement::AutonumaMarch => {
+            let switches = autonuma::Switches { of_march: true, ..Default::default() };
+            Some(Box::new(Autonuma::new(switches)))
+        }
+        SimPlacement::NumacoreV17 => Some(Box::new(Numacore::new(numacore::Switches::v17()))),
+        SimPlacement::NumacoreV18 => Some(Box::new(Numacore::new(numacore::Switches::v18()))),
         SimPlacement::Balancenuma => {
             Some(Box::new(Balancenuma::new(balancenuma::Switches { limits_moves: true })))
         }

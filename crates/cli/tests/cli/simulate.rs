@@ -63,6 +63,31 @@ fn a_trace_is_written() {
     assert_eq!(cpus, (0..8).collect());
 }
 
+/// A page shows nodes over time, and herd's moves with their reasons.
+#[test]
+fn a_page_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("page.html");
+    let words = ["simulate", "numa01", "--machine", "2x4", "--placement", "herd", "--size", "64M"];
+    let more = ["--loops", "40", "--html", path.to_str().unwrap()];
+    let words = words.iter().chain(&more);
+    output(&words.map(ToString::to_string).collect::<Vec<_>>());
+    let page = std::fs::read_to_string(&path).unwrap();
+    assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process 2"));
+    assert!(page.contains("place task") && page.contains("of its faults"), "{page}");
+    let two = ["simulate", "numa02", "--machine", "2x4", "--placement", "off,bind", "--html", "x"];
+    run(&mut numaherd(&two)).refuses(1, &["--html", "one run"]);
+}
+
+/// What follows from published cells is what stands in the files.
+#[test]
+fn calibrated_figures_stand_in_the_files() {
+    let told = output(&["calibrate".to_string()]);
+    for figure in ["sim.stream_mb_s", "links.bandwidth_mb_s", "memory.bandwidth_mb_s", "jbb_like"] {
+        assert!(told.contains(figure), "{told}");
+    }
+}
+
 /// A wrong file is told with its line, its field and what was expected; nothing runs.
 #[test]
 fn wrong_files_are_told_with_line_and_field() {

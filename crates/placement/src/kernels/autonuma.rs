@@ -1,32 +1,36 @@
-//! AutoNUMA (Andrea Arcangeli, v28 of 2012): one scanner for all processes, faults that say where a
+//! AutoNUMA (Andrea Arcangeli, 2012): one scanner for all processes, faults that say where a
 //! task's and a process's memory is, and tasks that go where they have more of theirs than whoever
 //! runs there.
 //!
-//! A page comes when the same node asks for it twice; the first fault ever may bring it too. A task
-//! that asks for a page of somebody else's node is taken to share falsely, and moves no pages until
-//! the next pass. At most 1.28 GB/s come to a node. Weights are per mille.
+//! A page comes when the same node asks for it twice; the first fault ever may bring it too. At
+//! most 1.28 GB/s come to a node. The scanner rests for ten seconds between two passes, so a
+//! program that starts waits for it: half a rest, on average. Load balancing first takes tasks that
+//! belong on the destination. Weights are per mille.
 //!
-//! Not modelled: the 24 bytes a page, queues of the versions before v28.
+//! Two versions. In v28 a process's statistics follow its faults, and a task that asks for a page
+//! of somebody else's node is taken to share falsely and moves no pages until the next pass. The
+//! version of the slides (March 2012) counts where a process's memory lies, once a pass, knows no
+//! false sharing, and leaves a task on its node while somebody runs there who belongs elsewhere.
+//!
+//! Not modelled: the 24 bytes a page; the kernel threads that moved pages in March, whose work is
+//! done in the faults here.
 
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, TaskId, TaskMove, Touch,
-    View,
+    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull, TaskId,
+    TaskMove, Touch, View,
 };
 
 use super::limit::Limit;
 use super::{cpus_of, index_of};
 
-/// Armed in one step of the scanner. Published.
-const STEP: Bytes = Bytes(128 << 20);
-/// Between two steps, and between two passes over all processes. Published.
-const STEP_WAIT: Nanos = Nanos(100_000_000);
-const PASS_WAIT: Nanos = Nanos(10_000_000_000);
+mod scanner;
+
+use scanner::{STEP, Scanner};
+
 /// Between two looks of a task for a better CPU. Published.
 const PLACE_WAIT: Nanos = Nanos(100_000_000);
-/// A process nobody of which ran for so long is passed over. Guessed.
-const GONE: Nanos = Nanos(1_000_000_000);
 
 /// Which mechanisms are on.
 #[derive(Clone, Copy, Debug)]
@@ -37,11 +41,14 @@ pub struct Switches {
     pub limits_moves: bool,
     /// Tasks move, not only pages.
     pub moves_tasks: bool,
+    /// The version of March 2012, rather than v28.
+    pub of_march: bool,
 }
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches { moves_huge_whole: false, limits_moves: true, moves_tasks: true }
+        let moves_huge_whole = false;
+        Switches { moves_huge_whole, limits_moves: true, moves_tasks: true, of_march: false }
     }
 }
 
@@ -52,26 +59,26 @@ pub struct Autonuma {
     scanner: Scanner,
     limit: Limit,
     tasks: BTreeMap<TaskId, Task>,
-    processes: BTreeMap<ProcessId, Faults>,
-}
-
-#[derive(Debug, Default)]
-struct Scanner {
-    /// Processes, and when one of each last ran.
-    seen: BTreeMap<ProcessId, Nanos>,
-    current: Option<ProcessId>,
-    next: Nanos,
+    processes: BTreeMap<ProcessId, Process>,
 }
 
 #[derive(Debug, Default)]
 struct Task {
     faults: Faults,
+    pass: u64,
     shares_falsely: bool,
     selected: Option<usize>,
     next_look: Nanos,
 }
 
-/// Faults by node.
+#[derive(Debug, Default)]
+struct Process {
+    /// Faults in v28, pages in March.
+    pages: Faults,
+    pass: u64,
+}
+
+/// Pages by node.
 #[derive(Debug, Default)]
 struct Faults(Vec<u64>);
 
@@ -87,38 +94,11 @@ impl Faults {
         self.0.iter_mut().for_each(|faults| *faults /= 2);
     }
 
-    /// Per mille of all faults that are on this node's memory.
-    fn weight(&self, node: usize) -> u64 {
+    /// Per mille of all that are on this node; nothing while there are none.
+    fn weight(&self, node: usize) -> Option<i64> {
         let all: u64 = self.0.iter().sum();
-        self.0.get(node).map_or(0, |faults| faults * 1000 / all.max(1))
-    }
-}
-
-impl Scanner {
-    /// Whether the task's process is the one to be armed now.
-    fn is_due(&mut self, process: ProcessId, now: Nanos) -> bool {
-        self.seen.insert(process, now);
-        let gone =
-            |current: &ProcessId| self.seen.get(current).is_none_or(|seen| now.since(*seen) > GONE);
-        if self.current.as_ref().is_some_and(gone) {
-            self.pass_ended(now);
-        }
-        if now < self.next || *self.current.get_or_insert(process) != process {
-            return false;
-        }
-        self.next = Nanos(now.0 + STEP_WAIT.0);
-        true
-    }
-
-    /// The next process, or a rest after the last.
-    fn pass_ended(&mut self, now: Nanos) {
-        let Some(current) = self.current else { return };
-        self.seen.retain(|_, seen| now.since(*seen) <= GONE);
-        self.current = self.seen.keys().copied().find(|process| *process > current);
-        if self.current.is_none() {
-            self.current = self.seen.keys().copied().next();
-            self.next = Nanos(now.0 + PASS_WAIT.0);
-        }
+        let here = self.0.get(node).copied().unwrap_or(0);
+        (all > 0).then(|| i64::try_from(here * 1000 / all).unwrap_or(1000))
     }
 }
 
@@ -128,20 +108,53 @@ impl Autonuma {
     pub fn new(switches: Switches) -> Autonuma {
         Autonuma {
             switches,
-            scanner: Scanner::default(),
+            scanner: Scanner::resting(),
             limit: Limit::of_2012(),
             tasks: BTreeMap::new(),
             processes: BTreeMap::new(),
         }
     }
 
-    /// The task's weight on a node: among its own process's tasks its own, else its process's.
-    fn weight(&self, id: TaskId, process: ProcessId, node: usize, alone: bool) -> u64 {
-        if alone {
-            self.tasks.get(&id).map_or(0, |task| task.faults.weight(node))
-        } else {
-            self.processes.get(&process).map_or(0, |faults| faults.weight(node))
-        }
+    /// The task's own weight on a node, and its process's.
+    fn weights(&self, id: TaskId, process: ProcessId, node: usize) -> Option<(i64, i64)> {
+        let own = self.tasks.get(&id)?.faults.weight(node)?;
+        Some((own, self.processes.get(&process)?.pages.weight(node)?))
+    }
+
+    /// What the task would gain on a CPU: over whoever runs there, and over where it is.
+    fn score(&self, id: TaskId, here: usize, node: usize, cpu: CpuId, view: &dyn View) -> i64 {
+        let process = view.process_of(id);
+        let (Some(there), Some(now)) =
+            (self.weights(id, process, node), self.weights(id, process, here))
+        else {
+            return 0;
+        };
+        let (there, now, others) = match view.running(cpu) {
+            // An idle CPU counts less than nothing, where both the task and its process say so.
+            None if there.0 > now.0 && there.1 > now.1 => (there.1, now.1, -1),
+            None => return 0,
+            Some(other) => {
+                let of_other = view.process_of(other);
+                let Some(weights) = self.weights(other, of_other, node) else { return 0 };
+                // Among a process's own tasks the tasks' weights, else the processes'.
+                if of_other == process {
+                    (there.0, now.0, weights.0)
+                } else {
+                    (there.1, now.1, weights.1)
+                }
+            }
+        };
+        if there > others && there > now { (there - others) + (there - now) } else { 0 }
+    }
+
+    fn selected(&self, id: TaskId) -> Option<usize> {
+        self.tasks.get(&id).and_then(|task| task.selected)
+    }
+
+    /// Whether all that run on a node belong there, and no CPU idles.
+    fn is_settled(&self, node: usize, view: &dyn View) -> bool {
+        cpus_of(view, node)
+            .all(|cpu| view.running(cpu).is_some_and(|task| self.selected(task) == Some(node)))
     }
 }
 
@@ -160,30 +173,45 @@ impl Balancing for Autonuma {
         self.scanner.is_due(view.process_of(task), now).then_some(STEP)
     }
 
-    fn pass_ended(&mut self, process: ProcessId, view: &dyn View) {
-        self.scanner.pass_ended(view.now());
-        self.processes.entry(process).or_default().halve();
-        for (id, task) in &mut self.tasks {
-            if view.process_of(*id) == process {
-                task.faults.halve();
-                task.shares_falsely = false;
-            }
+    fn pass_ended(&mut self, id: ProcessId, view: &dyn View) {
+        self.scanner.pass_ended(view.resident(id), view.now());
+        let process = self.processes.entry(id).or_default();
+        process.pass += 1;
+        if self.switches.of_march {
+            let on = |node: &numaherd_model::Node| view.resident_on(id, node.id).0;
+            process.pages = Faults(view.topology().nodes.iter().map(on).collect());
+        } else {
+            process.pages.halve();
         }
+    }
+
+    fn process_ended(&mut self, id: ProcessId, view: &dyn View) {
+        self.scanner.forget(id, view.now());
+        self.processes.remove(&id);
+        self.tasks.retain(|task, _| view.process_of(*task) != id);
     }
 
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
+        let process = self.processes.entry(touch.process).or_default();
         let task = self.tasks.entry(touch.task).or_default();
+        if task.pass != process.pass {
+            task.pass = process.pass;
+            task.faults.halve();
+            task.shares_falsely = false;
+        }
         let last = touch.last.map(|(_, cpu)| index_of(view, view.node_of(cpu)));
         let twice = last.is_none_or(|last| last == node);
-        task.shares_falsely |= !twice;
+        task.shares_falsely |= !twice && !self.switches.of_march;
         let wants = node != home && twice && !task.shares_falsely;
-        let admitted = !self.switches.limits_moves
-            || wants && self.limit.admits(node, touch.pages, view.now());
-        let to = if wants && admitted { node } else { home };
+        let limited = self.switches.limits_moves;
+        let moves = wants && (!limited || self.limit.admits(node, touch.pages, view.now()));
+        let to = if moves { node } else { home };
         task.faults.add(to, touch.pages.0);
-        self.processes.entry(touch.process).or_default().add(to, touch.pages.0);
-        if to == home { PageVerdict::Stay } else { PageVerdict::MoveTo(touch.node) }
+        if !self.switches.of_march {
+            process.pages.add(to, touch.pages.0);
+        }
+        if moves { PageVerdict::MoveTo(touch.node) } else { PageVerdict::Stay }
     }
 
     fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
@@ -193,22 +221,14 @@ impl Balancing for Autonuma {
             return None;
         }
         task.next_look = Nanos(now.0 + PLACE_WAIT.0);
-        let process = view.process_of(id);
         let here = index_of(view, view.node_of(view.cpu_of(id)?));
-        let mut best: Option<(u64, usize, numaherd_model::CpuId)> = None;
+        self.weights(id, view.process_of(id), here)?;
+        let mut best: Option<(i64, usize, CpuId)> = None;
         for node in (0..view.topology().nodes.len()).filter(|&node| node != here) {
             for cpu in cpus_of(view, node).filter(|&cpu| view.allowed(id, cpu)) {
-                let Some(other) = view.running(cpu) else { continue };
-                let others = view.process_of(other);
-                let alone = others == process;
-                let there = self.weight(id, process, node, alone);
-                let of_other = self.weight(other, others, node, alone);
-                let here = self.weight(id, process, here, alone);
-                if there > of_other && there > here {
-                    let score = (there - of_other) + (there - here);
-                    if best.is_none_or(|(most, ..)| score > most) {
-                        best = Some((score, node, cpu));
-                    }
+                let score = self.score(id, here, node, cpu, view);
+                if score > best.map_or(0, |(most, ..)| most) {
+                    best = Some((score, node, cpu));
                 }
             }
         }
@@ -217,9 +237,13 @@ impl Balancing for Autonuma {
         best.map(|(_, _, cpu)| TaskMove::To(cpu))
     }
 
-    fn may_move(&self, id: TaskId, _: NodeId, to: NodeId, view: &dyn View) -> bool {
-        let selected = self.tasks.get(&id).and_then(|task| task.selected);
-        selected.is_none_or(|selected| selected == index_of(view, to))
+    fn may_move(&self, id: TaskId, _: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
+        let Some(selected) = self.selected(id) else { return true };
+        let belongs = selected == index_of(view, to);
+        match pull {
+            Pull::Wanted | Pull::Busy => belongs,
+            Pull::Idle => belongs || !self.switches.of_march || self.is_settled(selected, view),
+        }
     }
 }
 
@@ -227,44 +251,12 @@ impl Balancing for Autonuma {
 mod tests {
     use super::*;
 
-    fn process(tgid: u32) -> ProcessId {
-        ProcessId { tgid, start: 1 }
-    }
-
-    #[test]
-    fn the_scanner_goes_round_the_processes_and_rests_after_the_last() {
-        let mut scanner = Scanner::default();
-        let ms = |ms: u64| Nanos(ms * 1_000_000);
-        assert!(scanner.is_due(process(1), ms(0)));
-        assert!(!scanner.is_due(process(1), ms(99)), "a step every 100 ms");
-        assert!(!scanner.is_due(process(2), ms(200)), "one process at a time");
-        assert!(scanner.is_due(process(1), ms(200)));
-        scanner.pass_ended(ms(200));
-        assert!(scanner.is_due(process(2), ms(300)));
-        scanner.pass_ended(ms(300));
-        // Back to the first after a rest of 10 s, in which both go on running.
-        for second in 1..=10 {
-            assert!(!scanner.is_due(process(1), ms(second * 1000)));
-            assert!(!scanner.is_due(process(2), ms(second * 1000)));
-        }
-        assert!(scanner.is_due(process(1), ms(10_300)));
-    }
-
-    #[test]
-    fn a_process_that_ended_is_passed_over() {
-        let mut scanner = Scanner::default();
-        assert!(scanner.is_due(process(1), Nanos(0)));
-        assert!(!scanner.is_due(process(2), Nanos(500_000_000)));
-        // Process 1 has not run for more than a second: 2 is next.
-        assert!(scanner.is_due(process(2), Nanos(1_200_000_000)));
-    }
-
     #[test]
     fn weights_are_per_mille_of_all_faults() {
         let mut faults = Faults::default();
         faults.add(0, 300);
         faults.add(1, 100);
-        assert_eq!([0, 1, 2].map(|node| faults.weight(node)), [750, 250, 0]);
-        assert_eq!(Faults::default().weight(0), 0);
+        assert_eq!([0, 1, 2].map(|node| faults.weight(node)), [Some(750), Some(250), Some(0)]);
+        assert_eq!(Faults::default().weight(0), None);
     }
 }

@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, ScanPeriods,
-    TaskId, TaskMove, Touch, View,
+    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull,
+    ScanPeriods, TaskId, TaskMove, Touch, View,
 };
 
 use super::scan::{DEFAULT, SCAN_BYTES, ScanClock, bounds};
@@ -458,8 +458,9 @@ impl Balancing for Mainline {
         self.migrate(id, view)
     }
 
-    fn may_move(&self, id: TaskId, from: NodeId, to: NodeId, view: &dyn View) -> bool {
-        let Some(task) = self.tasks.get(&id) else { return true };
+    fn may_move(&self, id: TaskId, from: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
+        // A CPU that idles is worse than a task that is farther from its memory.
+        let Some(task) = self.tasks.get(&id).filter(|_| pull == Pull::Busy) else { return true };
         let (from, to) = (index_of(view, from), index_of(view, to));
         let (alone, together) = self.gains(task, from, to, view);
         let gain = if task.group.is_some() { together } else { alone };

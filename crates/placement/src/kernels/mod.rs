@@ -3,8 +3,8 @@
 //! | module | whose |
 //! |---|---|
 //! | [`mainline`] | Linux 6.x |
-//! | [`autonuma`] | AutoNUMA v28, 2012 |
-//! | [`numacore`] | numa/core v18, 2012 |
+//! | [`autonuma`] | AutoNUMA of March 2012 and v28 |
+//! | [`numacore`] | numa/core v17 and v18, 2012 |
 //! | [`balancenuma`] | balancenuma, 2012 |
 //! | [`limit`] | of the latter two: how many pages may come to a node |
 //! | [`scan`] | of all of them: when whose memory is armed for hinting faults |

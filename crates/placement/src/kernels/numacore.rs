@@ -1,61 +1,104 @@
-//! numa/core v18 (Ingo Molnar, November 2012): tasks are private or shared, shared ones that work
-//! together are buddies, and groups of buddies are spread over idle nodes and compressed onto few.
+//! numa/core (Ingo Molnar, November 2012), v17 and v18: tasks are private or shared, and shared
+//! ones that work together are buddies.
 //!
 //! The source of a fault is told by CPU: a fault is private if the page was last touched on the
-//! same CPU. A shared task's pages are interleaved over the nodes that hold at least three of its
-//! buddies; a private task's come to it. Loads are 1024 for each runnable task. Who runs is looked
-//! at as it is now, without locks, by the tick of the task that is to move.
+//! same CPU; a page that never faulted counts as shared. Until a task was placed for the first time,
+//! its pages stay; one without faults is then taken for shared (v18 places it within a second, before
+//! anything is scanned). A private task's page comes when the same node asks for it twice; a shared task's
+//! pages are interleaved over the nodes where its buddies run. Loads are 1024 for each runnable
+//! task. Who runs is looked at as it is now, without locks, by the tick of the task that is to move.
 //!
-//! Worked example: four buddies on two nodes of two CPUs, with four tasks of another group: the
-//! groups are equal, so each of a pair takes the CPU of one of the others (a flip), and after two
-//! flips each group has a node.
+//! | module | owns |
+//! |---|---|
+//! | [`groups`] | who is whose buddy, and how large a group is on a node |
+//! | [`directed`] | v18: groups are spread over idle nodes and compressed onto few, by flips |
+//! | [`ideal`] | v17: each task looks for a CPU among its buddies |
 //!
-//! Not modelled: v17, whose placement was statistical.
+//! Worked example (v18): four buddies on two nodes of two CPUs, with four tasks of another group:
+//! the groups are equal, so each of a pair takes the CPU of one of the others (a flip), and after
+//! two flips each group has a node.
+//!
+//! Not modelled: v17's statistics of running tasks in the load balancer; only that it does not take
+//! a task from its ideal node.
 
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, TaskId, TaskMove,
-    Touch, View,
+    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull, TaskId,
+    TaskMove, Touch, View,
 };
 
-use super::scan::ScanClock;
-use super::{cpus_of, index_of, load_of};
+use super::index_of;
+use super::limit::Limit;
+
+mod directed;
+mod groups;
+mod ideal;
+#[cfg(test)]
+mod tests;
 
 /// Before the first scan, and the bounds of the period in CPU time. Published.
 const DELAY: Nanos = Nanos(1_000_000_000);
 const SHORTEST: Nanos = Nanos(100_000_000);
 const LONGEST: Nanos = Nanos(1_600_000_000);
-/// Armed in a scan of a task without and with full convergence. Published.
+/// A process's memory is scanned no more often. Published: twice the shortest period.
+const APART: Nanos = Nanos(200_000_000);
+/// Armed in a scan: v17, and v18 of a task with and without full convergence. Published.
+const FIXED_BYTES: u64 = 256 << 20;
 const LEAST_BYTES: u64 = 32 << 20;
 const MOST_BYTES: u64 = 512 << 20;
-/// Placement runs once a second at the least. Published.
+/// v18's placement runs once a second at the least. Published.
 const PLACE_WAIT: Nanos = Nanos(1_000_000_000);
 /// Of 1024: from here on a task has converged. Published.
 const CONVERGED: u64 = 921;
 /// Faults from which a buddy counts. Published.
 const BUDDY_FAULTS: u64 = 1000;
-/// Buddies that make a node one of those that memory is interleaved over. Published.
-const NODE_BUDDIES: usize = 3;
-/// What one task weighs, and how far loads may differ. Published.
-const TASK_LOAD: u64 = 1024;
-const OVERLOAD: u64 = 512;
-const UNEVEN: u64 = 1536;
+/// Weight of the past in the averages of faults. Published.
+const PAST_V17: u64 = 7;
+const PAST_V18: u64 = 15;
 
 /// Which mechanisms are on.
 #[derive(Clone, Copy, Debug)]
 pub struct Switches {
+    /// Groups are led to where they converge (v18), rather than tasks to an ideal CPU (v17).
+    pub directed: bool,
     /// A task takes the CPU of another, which gets its own.
     pub flips: bool,
     /// Groups of buddies are brought together.
     pub compresses: bool,
     /// One fault handles all small pages of 2 MiB.
     pub one_fault_for_2m: bool,
+    /// The better a task has converged, the less is scanned, and it stays on its node.
+    pub tracks_convergence: bool,
+    /// At most 1.28 GB/s to a node, as balancenuma has it. Neither version had it.
+    pub limits_moves: bool,
 }
 
-impl Default for Switches {
-    fn default() -> Self {
-        Switches { flips: true, compresses: true, one_fault_for_2m: true }
+impl Switches {
+    /// v18.
+    #[must_use]
+    pub fn v18() -> Switches {
+        Switches {
+            directed: true,
+            flips: true,
+            compresses: true,
+            one_fault_for_2m: true,
+            tracks_convergence: true,
+            limits_moves: false,
+        }
+    }
+
+    /// v17.
+    #[must_use]
+    pub fn v17() -> Switches {
+        Switches {
+            directed: false,
+            flips: false,
+            compresses: false,
+            one_fault_for_2m: false,
+            tracks_convergence: false,
+            limits_moves: false,
+        }
     }
 }
 
@@ -63,9 +106,15 @@ impl Default for Switches {
 #[derive(Debug)]
 pub struct Numacore {
     switches: Switches,
-    clock: ScanClock,
-    passes: BTreeMap<ProcessId, u64>,
+    limit: Limit,
+    processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
+}
+
+#[derive(Debug, Default)]
+struct Process {
+    pass: u64,
+    next_scan: Nanos,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +137,15 @@ struct Task {
     candidate_faults: u64,
     strength: u64,
     converged_on: Option<usize>,
+    /// Nodes over which its memory is interleaved while it is shared.
+    memory: Vec<usize>,
+    /// The CPU and the node where it would rather be, and the CPU that v17 wants to see twice.
+    ideal: Option<CpuId>,
+    ideal_node: Option<usize>,
+    ideal_candidate: Option<CpuId>,
     period: Nanos,
+    /// CPU time at the last scan.
+    scanned: Nanos,
     pass: u64,
     placed_at: Nanos,
 }
@@ -105,17 +162,22 @@ impl Task {
             candidate_faults: 0,
             strength: 0,
             converged_on: None,
-            period: SHORTEST,
+            memory: Vec::new(),
+            ideal: None,
+            ideal_node: None,
+            ideal_candidate: None,
+            period: DELAY,
+            scanned: Nanos(0),
             pass: 0,
             placed_at: Nanos(0),
         }
     }
 
     /// Takes the faults of a pass into the averages.
-    fn average(&mut self) {
+    fn average(&mut self, past: u64) {
         for (old, new) in self.faults.iter_mut().zip(&mut self.new) {
             for kind in 0..2 {
-                old[kind] = (15 * old[kind] + new[kind]) / 16;
+                old[kind] = (past * old[kind] + new[kind]) / (past + 1);
             }
             *new = [0, 0];
         }
@@ -124,8 +186,10 @@ impl Task {
         self.kind = kind_of(self.kind, shared, private);
         let of = |node: usize| self.faults[node][0] + self.faults[node][1];
         let best = (0..self.faults.len()).max_by_key(|&node| (of(node), usize::MAX - node));
-        self.strength = best.map_or(0, |best| 1024 * of(best) / (shared + private).max(1));
-        self.converged_on = best.filter(|_| self.strength >= CONVERGED);
+        if let Some(best) = best.filter(|_| shared + private > 0) {
+            self.strength = 1024 * of(best) / (shared + private);
+            self.converged_on = (self.strength >= CONVERGED).then_some(best);
+        }
         if self.candidate_faults > self.buddy_faults {
             (self.buddy, self.buddy_faults) = (self.candidate, self.candidate_faults);
         } else {
@@ -149,155 +213,35 @@ impl Numacore {
     /// With the published constants.
     #[must_use]
     pub fn new(switches: Switches) -> Numacore {
-        let (passes, tasks) = (BTreeMap::new(), BTreeMap::new());
-        Numacore { switches, clock: ScanClock::default(), passes, tasks }
+        let (processes, tasks) = (BTreeMap::new(), BTreeMap::new());
+        Numacore { switches, limit: Limit::of_2012(), processes, tasks }
     }
 
     fn task(&mut self, id: TaskId, view: &dyn View) -> &mut Task {
         self.tasks.entry(id).or_insert_with(|| Task::new(view.topology().nodes.len()))
     }
 
-    fn are_buddies(&self, a: TaskId, b: TaskId, view: &dyn View) -> bool {
-        if a == b {
-            return true;
-        }
-        let (Some(first), Some(second)) = (self.tasks.get(&a), self.tasks.get(&b)) else {
-            return false;
-        };
-        let strong = |task: &Task| task.buddy.filter(|_| task.buddy_faults > BUDDY_FAULTS);
-        if let (Some(of_first), Some(of_second)) = (strong(first), strong(second))
-            && (of_first == b || of_second == a || of_first == of_second)
-        {
-            return true;
-        }
-        let shared = first.kind == Kind::Shared && second.kind == Kind::Shared;
-        shared && view.process_of(a) == view.process_of(b)
+    fn kind(&self, id: TaskId) -> Kind {
+        self.tasks.get(&id).map_or(Kind::Unknown, |task| task.kind)
     }
 
-    /// Tasks of a node that run now and are buddies of this one.
-    fn buddies_on(&self, id: TaskId, node: usize, view: &dyn View) -> usize {
-        let running = cpus_of(view, node).filter_map(|cpu| view.running(cpu));
-        running.filter(|&other| self.are_buddies(id, other, view)).count()
-    }
-
-    /// A group's size on a node: an idle CPU or a private task is one by itself.
-    fn group_size(&self, there: Option<TaskId>, node: usize, view: &dyn View) -> usize {
-        let Some(there) = there else { return 1 };
-        let shared = self.tasks.get(&there).is_some_and(|task| task.kind == Kind::Shared);
-        if shared { self.buddies_on(there, node, view).max(1) } else { 1 }
-    }
-
-    /// Records who else works on the page.
-    fn note_buddy(&mut self, touch: &Touch, view: &dyn View) {
-        let Some((_, last_cpu)) = touch.last else { return };
-        if last_cpu == touch.cpu || touch.home != touch.node {
-            return;
+    /// The node where the page of a fault belongs.
+    fn target(&self, touch: &Touch, here: usize, home: usize, view: &dyn View) -> usize {
+        let Some(task) = self.tasks.get(&touch.task) else { return home };
+        let last = touch.last.map(|(_, cpu)| index_of(view, view.node_of(cpu)));
+        match task.kind {
+            Kind::Unknown => home,
+            Kind::Private if last == Some(here) => here,
+            Kind::Private => home,
+            Kind::Shared if task.memory.is_empty() => here,
+            Kind::Shared => task.memory[(touch.page % task.memory.len() as u64) as usize],
         }
-        let Some(other) = view.running(last_cpu).filter(|other| *other < touch.task) else {
-            return;
-        };
-        let twice = if view.process_of(other) == touch.process { 2 } else { 1 };
-        let task = self.task(touch.task, view);
-        if task.candidate.is_none_or(|candidate| candidate < other) {
-            (task.candidate, task.candidate_faults) = (Some(other), 0);
-        }
-        if task.candidate == Some(other) {
-            task.candidate_faults += twice * touch.pages.0;
-        }
-    }
-
-    /// Nodes over which a shared task's memory is interleaved.
-    fn memory_nodes(&self, id: TaskId, view: &dyn View) -> Vec<usize> {
-        let nodes = 0..view.topology().nodes.len();
-        nodes.filter(|&node| self.buddies_on(id, node, view) >= NODE_BUDDIES).collect()
-    }
-
-    /// Where a shared task goes.
-    fn converge(&self, id: TaskId, here: usize, cpu: CpuId, view: &dyn View) -> Option<TaskMove> {
-        if let Some(to) = self.spread(id, here, view) {
-            return Some(TaskMove::To(to));
-        }
-        if self.switches.compresses
-            && let Some(to) = self.compress(id, here, view)
-        {
-            return Some(to);
-        }
-        let nodes = view.topology().nodes.len();
-        let capacity = TASK_LOAD * cpus_of(view, here).count() as u64;
-        if TASK_LOAD * load_of(view, here) > capacity + OVERLOAD {
-            let least = (0..nodes).min_by_key(|&node| (load_of(view, node), node))?;
-            let idle = self.idlest(id, least, view)?;
-            return (TASK_LOAD * u64::from(view.load(idle)) <= OVERLOAD)
-                .then_some(TaskMove::To(idle));
-        }
-        let idle = self.idlest(id, here, view)?;
-        let uneven = u64::from(view.load(cpu).saturating_sub(view.load(idle))) * TASK_LOAD;
-        (uneven >= UNEVEN).then_some(TaskMove::To(idle))
-    }
-
-    fn idlest(&self, id: TaskId, node: usize, view: &dyn View) -> Option<CpuId> {
-        let allowed = cpus_of(view, node).filter(|&cpu| view.allowed(id, cpu));
-        allowed.min_by_key(|&cpu| (view.load(cpu), cpu))
-    }
-
-    /// The smallest group of a node goes where most CPUs idle, if that evens the loads.
-    fn spread(&self, id: TaskId, here: usize, view: &dyn View) -> Option<CpuId> {
-        let idle = |node: usize| cpus_of(view, node).filter(|&cpu| view.load(cpu) == 0).count();
-        let nodes = (0..view.topology().nodes.len()).filter(|&node| node != here);
-        let to = nodes.max_by_key(|&node| (idle(node), usize::MAX - node))?;
-        if idle(to) == 0 {
-            return None;
-        }
-        let ours = self.group_size(Some(id), here, view);
-        let others = cpus_of(view, here).filter_map(|cpu| view.running(cpu));
-        if others.into_iter().any(|other| self.group_size(Some(other), here, view) < ours) {
-            return None;
-        }
-        let load = |node: usize| i128::from(TASK_LOAD * load_of(view, node));
-        let group = i128::from(TASK_LOAD) * ours as i128;
-        let before = load(here) - load(to);
-        let after = (load(here) - group) - (load(to) + group);
-        let capacity = i128::from(TASK_LOAD) * cpus_of(view, to).count() as i128;
-        let evens = after.abs() + i128::from(TASK_LOAD) <= before.abs();
-        if evens && load(to) + group <= capacity { self.idlest(id, to, view) } else { None }
-    }
-
-    /// To the node with most buddies, into the CPU of a group no larger than ours.
-    fn compress(&self, id: TaskId, here: usize, view: &dyn View) -> Option<TaskMove> {
-        let room = |node: &usize| {
-            *node == here || self.buddies_on(id, *node, view) < cpus_of(view, *node).count()
-        };
-        let nodes = (0..view.topology().nodes.len()).filter(room);
-        let most = |&node: &usize| (self.buddies_on(id, node, view), node == here);
-        let to = nodes.max_by_key(most).filter(|&node| node != here)?;
-        let cpus = cpus_of(view, to).filter(|&cpu| view.allowed(id, cpu));
-        let free =
-            |cpu: CpuId| view.running(cpu).is_none_or(|other| !self.are_buddies(id, other, view));
-        let size = |&cpu: &CpuId| (self.group_size(view.running(cpu), to, view), cpu);
-        let target = cpus.filter(|&cpu| free(cpu)).min_by_key(size)?;
-        let ours = self.group_size(Some(id), here, view);
-        if self.group_size(view.running(target), to, view) > ours {
-            return None;
-        }
-        match view.running(target) {
-            Some(other) if self.switches.flips => Some(TaskMove::Swap(other)),
-            _ => Some(TaskMove::To(target)),
-        }
-    }
-
-    /// A private task only evens loads.
-    fn even_out(&self, id: TaskId, here: usize, view: &dyn View) -> Option<TaskMove> {
-        let nodes = 0..view.topology().nodes.len();
-        let least = nodes.min_by_key(|&node| (load_of(view, node), node))?;
-        let uneven = (load_of(view, here).saturating_sub(load_of(view, least))) * TASK_LOAD;
-        let idle = self.idlest(id, least, view).filter(|&cpu| view.load(cpu) == 0);
-        idle.filter(|_| uneven >= UNEVEN).map(TaskMove::To)
     }
 }
 
 impl Balancing for Numacore {
     fn name(&self) -> &'static str {
-        "numacore-v18"
+        if self.switches.directed { "numacore-v18" } else { "numacore-v17" }
     }
 
     fn pages(&self) -> PageHandling {
@@ -306,90 +250,81 @@ impl Balancing for Numacore {
     }
 
     fn scan(&mut self, id: TaskId, view: &dyn View) -> Option<Bytes> {
+        let (now, ran) = (view.now(), view.cpu_time(id));
+        let tracks = self.switches.tracks_convergence;
         let task = self.task(id, view);
-        let (period, strength) = (task.period, task.strength);
-        let bytes = LEAST_BYTES + (MOST_BYTES - LEAST_BYTES) * (1024 - strength) / 1024;
-        self.clock.is_due(id, view, DELAY, period).then_some(Bytes(bytes))
+        if ran.since(task.scanned) < task.period {
+            return None;
+        }
+        // A scan that is due, made or not, makes the next one due soon.
+        (task.scanned, task.period) = (ran, SHORTEST);
+        let adapted = LEAST_BYTES + (MOST_BYTES - LEAST_BYTES) * (1024 - task.strength) / 1024;
+        let process = self.processes.entry(view.process_of(id)).or_default();
+        if now < process.next_scan {
+            return None;
+        }
+        process.next_scan = Nanos(now.0 + APART.0);
+        Some(Bytes(if tracks { adapted } else { FIXED_BYTES }))
     }
 
     fn pass_ended(&mut self, process: ProcessId, _: &dyn View) {
-        *self.passes.entry(process).or_default() += 1;
+        self.processes.entry(process).or_default().pass += 1;
     }
 
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
-        let private = touch.last.is_none_or(|(_, cpu)| cpu == touch.cpu);
-        self.note_buddy(touch, view);
-        let kind = self.task(touch.task, view).kind;
-        let here = index_of(view, touch.node);
-        let mut to = here;
-        if kind == Kind::Shared {
-            let nodes = self.memory_nodes(touch.task, view);
-            if !nodes.is_empty() {
-                to = nodes[(touch.page % nodes.len() as u64) as usize];
-            }
+        let (here, home) = (index_of(view, touch.node), index_of(view, touch.home));
+        let private = touch.last.is_some_and(|(_, cpu)| cpu == touch.cpu);
+        let mut to = self.target(touch, here, home, view);
+        let limited = self.switches.limits_moves && to != home;
+        if limited && !self.limit.admits(to, touch.pages, view.now()) {
+            to = home;
         }
         self.task(touch.task, view).new[to][usize::from(private)] += touch.pages.0;
-        let to = view.topology().nodes[to].id;
-        if to == touch.home { PageVerdict::Stay } else { PageVerdict::MoveTo(to) }
+        if to == here {
+            self.note_buddy(touch, view);
+        }
+        if to == home {
+            PageVerdict::Stay
+        } else {
+            PageVerdict::MoveTo(view.topology().nodes[to].id)
+        }
     }
 
     fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
-        let (now, process) = (view.now(), view.process_of(id));
-        let pass = self.passes.get(&process).copied().unwrap_or(0);
+        let now = view.now();
+        let pass = self.processes.get(&view.process_of(id)).map_or(0, |process| process.pass);
+        let directed = self.switches.directed;
         let task = self.tasks.get_mut(&id)?;
-        let new_pass = task.pass != pass;
-        if !new_pass && now.since(task.placed_at) < PLACE_WAIT {
+        let waited = directed && now.since(task.placed_at) >= PLACE_WAIT;
+        if task.pass == pass && !waited {
             return None;
         }
         (task.pass, task.placed_at) = (pass, now);
-        if new_pass {
-            task.average();
-        }
+        let before = task.kind;
+        task.average(if directed { PAST_V18 } else { PAST_V17 });
         let kind = task.kind;
         let cpu = view.cpu_of(id)?;
-        let here = index_of(view, view.node_of(cpu));
-        let wanted = match kind {
-            Kind::Unknown => None,
-            Kind::Shared => self.converge(id, here, cpu, view),
-            Kind::Private => self.even_out(id, here, view),
+        let wanted =
+            if directed { self.directed(id, cpu, view) } else { self.ideal(id, cpu, view) };
+        let to = match wanted {
+            Some(TaskMove::To(to)) => to,
+            Some(TaskMove::Swap(other)) => view.cpu_of(other).unwrap_or(cpu),
+            // v17 wants a CPU before it goes there.
+            None => self.task(id, view).ideal_candidate.unwrap_or(cpu),
         };
+        let node = index_of(view, view.node_of(to));
         let task = self.task(id, view);
+        let changed = kind != before || task.ideal_node != Some(node);
+        (task.ideal, task.ideal_node) = (Some(to), Some(node));
         let longer = Nanos((task.period.0 * 2).min(LONGEST.0));
-        task.period = if wanted.is_some() { SHORTEST } else { longer };
+        task.period = if changed { SHORTEST } else { longer };
         wanted
     }
 
-    fn may_move(&self, id: TaskId, from: NodeId, to: NodeId, view: &dyn View) -> bool {
-        let converged = self.tasks.get(&id).and_then(|task| task.converged_on);
-        converged != Some(index_of(view, from)) || converged == Some(index_of(view, to))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn private_and_shared_have_hysteresis() {
-        assert_eq!(kind_of(Kind::Unknown, 5, 5), Kind::Shared);
-        assert_eq!(kind_of(Kind::Private, 9, 5), Kind::Private);
-        assert_eq!(kind_of(Kind::Private, 10, 5), Kind::Shared);
-        assert_eq!(kind_of(Kind::Shared, 3, 5), Kind::Shared);
-        assert_eq!(kind_of(Kind::Shared, 2, 5), Kind::Private);
-    }
-
-    #[test]
-    fn averages_follow_and_a_stronger_buddy_takes_over() {
-        let mut task = Task::new(2);
-        task.new = vec![[0, 1600], [0, 0]];
-        let buddy = TaskId { tid: 1, start: 1 };
-        (task.candidate, task.candidate_faults) = (Some(buddy), 400);
-        task.average();
-        // (15 × 0 + 1600) / 16.
-        assert_eq!((task.faults[0], task.kind, task.strength), ([0, 100], Kind::Private, 1024));
-        assert_eq!((task.converged_on, task.buddy, task.buddy_faults), (Some(0), Some(buddy), 400));
-        task.average();
-        // (15 × 100 + 0) / 16, and 3 × 400 / 4.
-        assert_eq!((task.faults[0][1], task.buddy_faults), (93, 300));
+    fn may_move(&self, id: TaskId, _: NodeId, to: NodeId, _: Pull, view: &dyn View) -> bool {
+        let Some(task) = self.tasks.get(&id) else { return true };
+        let stays_on =
+            if self.switches.tracks_convergence { task.converged_on } else { task.ideal_node };
+        stays_on.is_none_or(|node| node == index_of(view, to))
     }
 }

@@ -1,50 +1,88 @@
 //! A task's way through its work: block by block, pass by pass, phase by phase.
 
-use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, State, Step, Task, TraceEvent};
+use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
 use crate::machine::LINE_BYTES;
 use crate::workload::Part;
 
 impl Sim {
-    /// The blocks that the task's phase goes over, and the bytes that each stands for.
-    fn range(&self, task: &Task) -> (std::ops::Range<usize>, f64) {
+    /// What the task's phase goes over, from now on.
+    fn begin_phase(&mut self, t: usize) {
+        let task = &self.tasks[t];
         let process = &self.processes[task.process];
         let count = process.blocks.len();
-        match process.phases[task.phase].memory {
-            Part::All => (0..count, process.bytes / count as f64),
+        let (first, end, bytes) = match process.phases[task.phase].memory {
+            Part::All => (0, count, process.bytes),
             Part::Slice => {
                 let from = task.thread * count / process.slices;
                 let to = (task.thread + 1) * count / process.slices;
-                (from..to, process.bytes / process.slices as f64 / (to - from) as f64)
+                (from, to, process.bytes / process.slices as f64)
             }
-        }
+        };
+        let len = end - first;
+        let task = &mut self.tasks[t];
+        task.span = Span { first, len, lines: bytes / len as f64 / LINE_BYTES };
+        task.phase_ns = self.now;
     }
 
     /// The running task goes on with its next block.
     pub(crate) fn begin_step(&mut self, t: usize) {
-        let (range, bytes) = self.range(&self.tasks[t]);
-        let b = range.start + self.tasks[t].block;
-        let mut cost_ns = std::mem::take(&mut self.tasks[t].debt_ns);
-        let p = self.tasks[t].process;
+        if self.tasks[t].phase_ns == u64::MAX {
+            self.begin_phase(t);
+        }
+        if self.tasks[t].block == 0 && !self.may_begin_pass(t) {
+            self.sleep(t);
+            return;
+        }
+        let task = &mut self.tasks[t];
+        let (p, cpu, span) = (task.process, task.cpu, task.span);
+        let mut cost_ns = std::mem::take(&mut task.debt_ns);
+        let phase = &self.processes[p].phases[task.phase];
+        let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
+        let at = if scattered { self.scatter.below(span.len as u64) as usize } else { task.block };
+        let b = span.first + at;
         if self.processes[p].blocks[b].armed {
             cost_ns += self.fault(t, b);
         }
-        let (cpu, home) = (self.tasks[t].cpu, usize::from(self.processes[p].blocks[b].home));
-        let phase = &self.processes[p].phases[self.tasks[t].phase];
-        let from = self.node_of[cpu];
-        let alone_ns = self.machine.line_ns(from, home, self.is_crowded(cpu)) + phase.compute_ns;
-        let class = self.fabric.class(from, home, phase.writes);
+        let (from, home) = (self.node_of[cpu], usize::from(self.processes[p].blocks[b].home));
+        let line_ns = if scattered {
+            self.speeds.miss_ns(from, home)
+        } else {
+            self.speeds.line_ns(from, home, self.is_crowded(cpu))
+        };
+        let alone_ns = line_ns + compute_ns;
+        let class = self.fabric.class(from, home, writes);
         self.fabric.enter(class, alone_ns);
         if self.now >= self.solved + self.options.resolve_ns {
             self.fabric.solve();
             self.solved = self.now;
         }
-        let lines = bytes / LINE_BYTES;
         let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
-        let work_ns = lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
+        let work_ns = span.lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
         let begun = self.now;
         self.tasks[t].step =
-            Step { class: Some((class, alone_ns)), begun, lines, local: from == home };
-        self.schedule(begun + cost_ns + (work_ns as u64).max(1), Event::Step(t));
+            Step { class: Some((class, alone_ns)), begun, lines: span.lines, local: from == home };
+        self.schedule(begun + cost_ns + (work_ns as u64).max(1), Event::Step(t as u32));
+    }
+
+    /// Whether it has the lock that the phase's passes need; if not, it waits for it.
+    fn may_begin_pass(&mut self, t: usize) -> bool {
+        let task = &self.tasks[t];
+        let process = &mut self.processes[task.process];
+        if !process.phases[task.phase].lock || *process.holder.get_or_insert(t) == t {
+            return true;
+        }
+        process.waiting_for_lock.push_back(t);
+        false
+    }
+
+    fn release_lock(&mut self, t: usize) {
+        let process = &mut self.processes[self.tasks[t].process];
+        if process.holder == Some(t) {
+            process.holder = process.waiting_for_lock.pop_front();
+            if let Some(next) = process.holder {
+                self.schedule(self.now, Event::Wake(next as u32));
+            }
+        }
     }
 
     /// Whether another thread of the CPU's core is busy.
@@ -62,30 +100,39 @@ impl Sim {
         self.lines.1 += step.lines;
         self.lines.0 += if step.local { step.lines } else { 0.0 };
         let ran = self.now - step.begun;
-        let (range, _) = self.range(&self.tasks[t]);
+        let p = self.tasks[t].process;
+        self.processes[p].lines += step.lines;
         let task = &mut self.tasks[t];
+        let seconds = self.processes[p].phases[task.phase].seconds;
+        let over =
+            seconds.is_some_and(|seconds| (self.now - task.phase_ns) as f64 >= seconds * 1e9);
         task.cpu_ns += ran;
         task.vruntime += ran;
         task.block += 1;
-        if task.block == range.len() {
+        if task.doomed {
+            self.end_task(t);
+        } else if task.block == task.span.len || over {
             task.block = 0;
-            self.end_pass(t);
+            self.end_pass(t, over);
         } else {
             self.go_on(t);
         }
     }
 
-    fn end_pass(&mut self, t: usize) {
+    fn end_pass(&mut self, t: usize, over: bool) {
+        self.release_lock(t);
         let task = &mut self.tasks[t];
         let process = &mut self.processes[task.process];
         let phase = &process.phases[task.phase];
         let sleep_ns = (phase.sleep_ms * 1e6) as u64;
         let barrier = phase.barrier;
-        task.pass += 1;
-        let phase_over = task.pass == phase.times;
+        let timed = phase.seconds.is_some();
+        task.pass += u32::from(!timed);
+        let phase_over = over || !timed && task.pass == phase.times;
         if phase_over {
             task.pass = 0;
             task.phase += 1;
+            task.phase_ns = u64::MAX;
         }
         if task.phase == process.phases.len() {
             self.end_task(t);
@@ -93,7 +140,7 @@ impl Sim {
             self.wait_at_barrier(t, sleep_ns);
         } else if sleep_ns > 0 {
             self.sleep(t);
-            self.schedule(self.now + sleep_ns, Event::Wake(t));
+            self.schedule(self.now + sleep_ns, Event::Wake(t as u32));
         } else {
             self.go_on(t);
         }
@@ -113,12 +160,18 @@ impl Sim {
             return;
         }
         for waiting in std::mem::take(&mut process.waiting_at_barrier) {
-            self.schedule(self.now + sleep_ns, Event::Wake(waiting));
+            self.schedule(self.now + sleep_ns, Event::Wake(waiting as u32));
         }
     }
 
     fn end_task(&mut self, t: usize) {
         self.sleep(t);
+        self.end_idle_task(t);
+    }
+
+    /// A task that is on no CPU and in no queue ends.
+    pub(super) fn end_idle_task(&mut self, t: usize) {
+        self.release_lock(t);
         self.tasks[t].state = State::Done;
         self.tasks[t].ended = self.now;
         self.left -= 1;
@@ -130,6 +183,11 @@ impl Sim {
             for block in std::mem::take(&mut self.processes[p].blocks) {
                 self.free[usize::from(block.home)] += BLOCK_BYTES;
             }
+            if let Some(mut balancing) = self.options.balancing.take() {
+                balancing.process_ended(self.processes[p].id, self);
+                self.options.balancing = Some(balancing);
+            }
+            self.begin_another(self.processes[p].kind);
         } else if !self.processes[p].waiting_at_barrier.is_empty() {
             self.open_barrier(p, 0);
         }

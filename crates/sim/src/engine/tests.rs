@@ -1,6 +1,9 @@
 //! Worked examples and properties of whole runs.
 
+use numaherd_model::Balancing;
+
 use super::*;
+use crate::Tie;
 use crate::machine::tests::{SMALL, small};
 use crate::workload::tests::slices;
 use proptest::prelude::*;
@@ -74,6 +77,29 @@ fn threads_wait_for_each_other_at_a_barrier_and_sleep() {
     // 2 × 4 MiB at 1 GB/s are 8 ms; and 100 ms of sleep.
     close(run.seconds, 0.1085);
     assert_eq!(run.thread_seconds.len(), 2);
+}
+
+#[test]
+fn a_lock_lets_one_thread_in_at_a_time() {
+    let text = "title = \"t\"\n[[process]]\nthreads = 4\nmemory_mib = 32\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 10\nlock = true\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let run = Sim::new(&small(), &workload, options(Tie::Bind)).unwrap().finish();
+    // 4 × 8 MiB × 10 at 1 GB/s, one after the other.
+    close(run.seconds, 0.3355);
+}
+
+#[test]
+fn processes_come_when_others_end() {
+    let text = "title = \"t\"\n[[process]]\ncopies = 10\nat_once = 2\nthreads = 1\nmemory_mib = 16\n\
+        start = \"own-thread\"\n[[process.phase]]\nmemory = \"all\"\ntimes = 10\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let mut sim = Sim::new(&small(), &workload, options(Tie::Free)).unwrap();
+    let memory = sim.memory();
+    let run = sim.finish();
+    // Five after each other on each node, each 16 MiB × (10 and once to clear them) at 1 GB/s.
+    close(run.seconds, 5.0 * 11.0 * 16.0 * 1.048_576e-3);
+    assert_eq!((run.thread_seconds.len(), sim.memory()), (10, memory));
 }
 
 /// Balancing that moves every page to whoever touches it, and nothing else: thrashes on memory

@@ -27,6 +27,9 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("cxl", include_str!("../../../../machines/cxl.toml")),
     ("autonuma-slides", include_str!("../../../../machines/documents/autonuma-slides.toml")),
     ("numacore", include_str!("../../../../machines/documents/numacore.toml")),
+    ("proliant-585", include_str!("../../../../machines/documents/proliant-585.toml")),
+    ("numaq", include_str!("../../../../machines/documents/numaq.toml")),
+    ("x5-8", include_str!("../../../../machines/documents/x5-8.toml")),
 ];
 
 /// Instructions for a line in the workloads' inner loop: eight stores of 8 bytes and the loop's

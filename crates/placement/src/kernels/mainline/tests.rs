@@ -70,6 +70,9 @@ impl View for World {
     fn resident(&self, _: ProcessId) -> Bytes {
         Bytes(1 << 30)
     }
+    fn resident_on(&self, _: ProcessId, _: NodeId) -> Bytes {
+        Bytes(1 << 29)
+    }
     fn free(&self, _: NodeId) -> Bytes {
         Bytes(1 << 30)
     }

@@ -1,0 +1,32 @@
+//! `calibrate`: which figures of simulated machines follow from published cells, and whether the
+//! files have them.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use numaherd_report::text;
+
+use crate::reproduction::calibration::{Derived, derive};
+
+/// A file's figure may be rounded by as much.
+const ROUNDED: f64 = 1e-3;
+
+/// Computes them anew and prints them beside those in the files.
+pub fn run() -> Result<ExitCode> {
+    let derived = derive()?;
+    let rows = derived.iter().map(|figure| {
+        let cells: Vec<String> = figure.cells.iter().map(|cell| cell.join(" / ")).collect();
+        [
+            figure.figure.into(),
+            cells.join(", "),
+            format!("{:.2}", figure.follows),
+            format!("{:.2}", figure.stands),
+        ]
+    });
+    print!("{}", text::grid(["figure", "follows from", "is then", "file"], rows));
+    let wrong: Vec<&Derived> = derived.iter().filter(|figure| figure.off() > ROUNDED).collect();
+    if let Some(figure) = wrong.first() {
+        bail!("{} is {:.2}: put {:.2}", figure.figure, figure.stands, figure.follows)
+    }
+    Ok(ExitCode::SUCCESS)
+}

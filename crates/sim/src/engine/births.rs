@@ -1,0 +1,211 @@
+//! Processes and tasks come: all at the start, or so many at a time and the next when one ends, as
+//! `make -jN` has it.
+//!
+//! Tasks that are there from the start begin one after the other; `turn_end` of one that has not
+//! begun says when. A process that comes later touches its memory first itself, in its own time.
+
+use std::collections::VecDeque;
+
+use numaherd_model::{CpuId, CpuSet, ProcessId, TaskId};
+
+use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Sim, Span, State, Step, Task};
+use crate::layout::Layout;
+use crate::machine::LINE_BYTES;
+use crate::workload::{ProcessSpec, Workload};
+use crate::{SimError, initial};
+
+/// Between two threads' starts. Guessed: the time to create one.
+const START_GAP_NS: u64 = 50_000;
+
+/// Processes of one kind that are still to come.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    spec: ProcessSpec,
+    next: u32,
+}
+
+impl Sim {
+    pub(super) fn begin_all(&mut self, workload: &Workload) -> Result<(), SimError> {
+        for (kind, spec) in workload.process.iter().enumerate() {
+            let first = spec.at_once.map_or(spec.copies, |at_once| at_once.min(spec.copies));
+            self.queued.push(Queued { spec: spec.clone(), next: first });
+            for copy in 0..first {
+                self.add_process(kind, spec, (copy as usize, spec.copies as usize))?;
+            }
+        }
+        self.left = self.tasks.len();
+        self.begin_next(0);
+        Ok(())
+    }
+
+    /// A task begins, and has the next of those that are there from the start begin after it.
+    pub(super) fn begin(&mut self, t: usize) {
+        if self.tasks[t].turn_end > 0 {
+            self.begin_next(t + 1);
+        }
+        self.wake(t);
+    }
+
+    fn begin_next(&mut self, t: usize) {
+        if let Some(task) = self.tasks.get(t).filter(|task| task.turn_end > 0) {
+            self.schedule(task.turn_end, Event::Begin(t as u32));
+        }
+    }
+
+    /// A process has ended: the next of its kind comes, if one is left. One for whose memory there
+    /// is no room is passed over, as if it had been killed.
+    pub(super) fn begin_another(&mut self, kind: usize) {
+        let queued = &mut self.queued[kind];
+        if queued.next == queued.spec.copies {
+            return;
+        }
+        queued.next += 1;
+        let (spec, copy) = (queued.spec.clone(), queued.next as usize - 1);
+        let first = self.tasks.len();
+        let free = self.free.clone();
+        if self.add_process(kind, &spec, (copy, spec.copies as usize)).is_err() {
+            self.free = free;
+            for task in self.tasks.drain(first..) {
+                self.load[task.cpu] -= 1;
+            }
+            return self.begin_another(kind);
+        }
+        for t in first..self.tasks.len() {
+            self.tasks[t].turn_end = 0;
+            self.left += 1;
+            let begin = self.now + START_GAP_NS;
+            self.schedule(begin, Event::Begin(t as u32));
+        }
+    }
+
+    /// What it takes to touch memory first: before the run, or in the time of the first thread.
+    fn touch_first(&mut self, spec: &ProcessSpec, process: usize) {
+        let huge_pages = self.options.huge_pages;
+        if spec.at_once.is_none() {
+            let initial = initial::seconds(&self.machine, spec, self.options.tie, huge_pages);
+            self.run.initial_seconds = self.run.initial_seconds.max(initial);
+            return;
+        }
+        let blocks = (spec.memory_mib << 20).div_ceil(BLOCK_BYTES);
+        let faults = blocks * if huge_pages { 1 } else { BLOCK_PAGES };
+        if let Some(task) =
+            self.tasks.iter_mut().rfind(|task| task.process == process && task.thread == 0)
+        {
+            let node = self.node_of[task.cpu];
+            let line_ns = self.machine.line_ns(node, node, true);
+            let clear_ns = (blocks * BLOCK_BYTES) as f64 / LINE_BYTES * line_ns;
+            task.debt_ns += faults * self.machine.kernel.fault_ns + clear_ns as u64;
+        }
+    }
+
+    fn add_process(
+        &mut self,
+        kind: usize,
+        spec: &ProcessSpec,
+        share: (usize, usize),
+    ) -> Result<(), SimError> {
+        let layout = Layout::new(&self.machine, spec, self.options.tie, share);
+        let threads = spec.threads_on(self.machine.cpus());
+        let process = self.processes.len();
+        let mut thread_node = Vec::with_capacity(threads);
+        for thread in 0..threads {
+            let allowed = self.or_anywhere(self.cpus_of(layout.thread(thread)));
+            let may = |cpu: usize| allowed.contains(CpuId(cpu as u32));
+            let cpu = self.options.scheduling.fork(&self.domains, &self.load, 0, &may);
+            thread_node.push(self.node_of[cpu]);
+            self.add_task(process, thread, cpu, allowed);
+        }
+        self.touch_first(spec, process);
+        let bytes = spec.memory_mib << 20;
+        let count = (bytes.div_ceil(BLOCK_BYTES) as usize).max(threads);
+        let mut blocks = Vec::with_capacity(count);
+        for block in 0..count {
+            let slice = ((block + 1) * threads).div_ceil(count) - 1;
+            let wanted = layout.memory(block, slice, &thread_node);
+            let home = self.allocate(wanted).ok_or_else(|| SimError::Unfit {
+                problem: format!(
+                    "the workload's memory does not fit the machine: process {process} needs {} \
+                     MiB: give --size, or the machine more memory",
+                    spec.memory_mib
+                ),
+            })?;
+            blocks.push(Block { home: home as u8, armed: false, last_task: 0, last_cpu: 0 });
+        }
+        self.processes.push(Process {
+            id: ProcessId { tgid: process as u32 + 1, start: process as u64 + 1 },
+            blocks,
+            bytes: bytes as f64,
+            slices: threads,
+            phases: spec.phase.clone(),
+            scan_at: 0,
+            rmap_free_ns: 0,
+            waiting_at_barrier: Vec::new(),
+            holder: None,
+            waiting_for_lock: VecDeque::new(),
+            alive: threads,
+            kind,
+            lines: 0.0,
+            lines_per_operation: spec.lines_per_operation,
+        });
+        Ok(())
+    }
+
+    fn add_task(&mut self, process: usize, thread: usize, cpu: usize, allowed: CpuSet) {
+        let index = self.tasks.len();
+        self.load[cpu] += 1;
+        self.tasks.push(Task {
+            id: TaskId { tid: index as u32 + 1, start: index as u64 + 1 },
+            process,
+            thread,
+            state: State::Asleep,
+            cpu,
+            owner: allowed.clone(),
+            allowed,
+            begun: false,
+            home: None,
+            vruntime: 0,
+            turn_end: 0,
+            phase: 0,
+            pass: 0,
+            block: 0,
+            phase_ns: u64::MAX,
+            span: Span::default(),
+            cpu_ns: 0,
+            observed: (0, 0),
+            debt_ns: 0,
+            ran_ns: 0,
+            move_to: None,
+            doomed: false,
+            step: Step::default(),
+            ended: 0,
+        });
+        // Until it begins, this says when.
+        let begin = (index as u64 + 1) * START_GAP_NS + self.start.below(START_GAP_NS);
+        self.tasks[index].turn_end = begin;
+    }
+
+    /// CPUs of these nodes; all where there are none.
+    fn cpus_of(&self, nodes: Option<Vec<usize>>) -> CpuSet {
+        let wanted =
+            |cpu: &usize| nodes.as_ref().is_none_or(|nodes| nodes.contains(&self.node_of[*cpu]));
+        (0..self.node_of.len()).filter(wanted).map(|cpu| CpuId(cpu as u32)).collect()
+    }
+
+    /// These CPUs, if one of them is there; else all that are.
+    pub(super) fn or_anywhere(&self, cpus: CpuSet) -> CpuSet {
+        let there = |cpu: &CpuId| !self.gone[cpu.0 as usize];
+        if cpus.iter().any(|cpu| there(&cpu)) {
+            return cpus;
+        }
+        (0..self.gone.len()).map(|cpu| CpuId(cpu as u32)).filter(there).collect()
+    }
+
+    /// Takes a block's bytes from `wanted`, or from the nearest node with room.
+    fn allocate(&mut self, wanted: usize) -> Option<usize> {
+        let slit = &self.machine.slit[wanted];
+        let fits = |node: &usize| self.free[*node] >= BLOCK_BYTES;
+        let node = (0..self.free.len()).filter(fits).min_by_key(|&node| (slit[node], node))?;
+        self.free[node] -= BLOCK_BYTES;
+        Some(node)
+    }
+}

@@ -1,0 +1,350 @@
+//! The page fault test: threads of one process that touch memory for the first time, page by page,
+//! and meet in the kernel. Not part of a run of [`crate::engine`]: what counts here are cache lines
+//! and locks, of which that knows nothing.
+//!
+//! A fault is a way through stages. Time of its own; cache lines that all threads write (the
+//! semaphore of the address space, its counters, a policy's reference count), which each has to
+//! fetch from whoever wrote them last; locks (of shared memory: those of the object and of its page
+//! tree), each with a line of its own and some of data; and the memory that the page is cleared in.
+//! One does so at a time; the others wait, and waiting is CPU time.
+//!
+//! A line comes in the time of a read over as many hops. A ticket lock is handed on the slower the
+//! more wait for it, since all of them fetch its line again: half of them, on average, before the
+//! next one. (Published: Boyd-Wickizer, Kaashoek, Morris and Zeldovich, "Non-scalable locks are
+//! dangerous", 2012.)
+//!
+//! Worked example: two threads on different nodes that each write one line a fault, 100 ns apart,
+//! and do nothing else for 1000 ns: each waits for the line once a fault, so a fault takes 1100 ns.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use numaherd_scheduling::{Fair, Scheduling};
+
+use crate::machine::Machine;
+use crate::random::Stream;
+
+/// Faults of each thread. Enough: rates change by less than 0.5 % with ten times as many.
+const FAULTS: u64 = 10_000;
+/// By how much a thread's own time varies, per mille either way. Guessed.
+const JITTER_PERMILLE: f64 = 100.0;
+/// Times that a fault writes the address space's semaphore, and its counters. Published: the fault
+/// path of Linux 2.6.25.
+const SEMAPHORE_WRITES: usize = 2;
+const COUNTER_WRITES: usize = 1;
+/// How long the locks of shared memory are held while nobody else wants them. Guessed: some tens
+/// of cached accesses; an insertion into the page tree is the longest.
+const OBJECT_HOLD_NS: f64 = 100.0;
+const TREE_HOLD_NS: f64 = 300.0;
+/// And the lock under which a shared policy is looked up. Guessed.
+const POLICY_HOLD_NS: f64 = 50.0;
+/// Bytes that clearing a page moves: each line is fetched and written back.
+const CLEARED_BYTES: f64 = 2.0 * 4096.0;
+
+/// What is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// SysV shared memory, rather than anonymous.
+    pub shared: bool,
+    /// Under a policy of its own, rather than the system's default.
+    pub policy: bool,
+    /// By the kernel after the rework of 2008, which takes fewer references.
+    pub rework: bool,
+}
+
+/// Faults per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rates {
+    /// Of CPU time.
+    pub per_cpu_second: f64,
+    /// From the first thread's start to the last one's end.
+    pub per_second: f64,
+}
+
+impl Touched {
+    /// Times that a fault writes the reference count of a policy. Published: before the rework a
+    /// policy was referenced and released, the default one too where shared memory fell back to it,
+    /// and a shared one both at its look-up and at its use; after it only a shared one is, once.
+    fn references(self) -> usize {
+        match (self.shared, self.policy, self.rework) {
+            (true, true, false) => 4,
+            (false, true, false) | (true, false, false) | (true, true, true) => 2,
+            (false, false, _) | (_, false, true) | (false, true, true) => 0,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Stage {
+    /// Time of its own, as a share of all.
+    Own,
+    /// A write to a line.
+    Line(usize),
+    /// A lock, how long it is held, and the lines of data under it.
+    Lock(usize, f64, u32),
+    /// Clearing the page.
+    Clear,
+}
+
+/// Lines that all write, and locks.
+const SEMAPHORE: usize = 0;
+const COUNTERS: usize = 1;
+const POLICY: usize = 2;
+const LINES: usize = 3;
+const OBJECT: usize = 0;
+const TREE: usize = 1;
+const LOOKUP: usize = 2;
+const LOCKS: usize = 3;
+
+fn way(touched: Touched) -> Vec<Stage> {
+    let mut stages = vec![Stage::Own];
+    let mut add = |stage| stages.extend([stage, Stage::Own]);
+    add(Stage::Line(SEMAPHORE));
+    if touched.shared {
+        add(Stage::Lock(OBJECT, OBJECT_HOLD_NS, 1));
+    }
+    if touched.shared && touched.policy {
+        add(Stage::Lock(LOOKUP, POLICY_HOLD_NS, 1));
+    }
+    (0..touched.references() / 2).for_each(|_| add(Stage::Line(POLICY)));
+    add(Stage::Clear);
+    (0..touched.references() / 2).for_each(|_| add(Stage::Line(POLICY)));
+    if touched.shared {
+        add(Stage::Lock(OBJECT, OBJECT_HOLD_NS, 1));
+        add(Stage::Lock(TREE, TREE_HOLD_NS, 2));
+    }
+    (0..COUNTER_WRITES).for_each(|_| add(Stage::Line(COUNTERS)));
+    (1..SEMAPHORE_WRITES).for_each(|_| add(Stage::Line(SEMAPHORE)));
+    stages
+}
+
+/// Rates of so many threads, where one alone takes `alone_ns` a fault.
+#[must_use]
+pub fn rates(
+    machine: &Machine,
+    touched: Touched,
+    threads: usize,
+    alone_ns: f64,
+    seed: u64,
+) -> Rates {
+    let stages = way(touched);
+    let fixed_ns: f64 = stages
+        .iter()
+        .map(|stage| match stage {
+            Stage::Own | Stage::Line(_) => 0.0,
+            Stage::Lock(_, hold_ns, _) => *hold_ns,
+            Stage::Clear => clear_ns(machine, 0),
+        })
+        .sum();
+    let own = stages.iter().filter(|stage| matches!(stage, Stage::Own)).count() as f64;
+    let own_ns = (alone_ns - fixed_ns).max(0.0) / own;
+    let mut kernel = Kernel::new(machine, stages, own_ns, threads, seed);
+    let ends_ns = kernel.run();
+    let last = ends_ns.iter().copied().fold(0.0, f64::max);
+    let faults = threads as f64 * FAULTS as f64;
+    Rates {
+        per_cpu_second: faults / ends_ns.iter().sum::<f64>() * 1e9,
+        per_second: faults / last * 1e9,
+    }
+}
+
+fn clear_ns(machine: &Machine, node: usize) -> f64 {
+    CLEARED_BYTES * 1000.0 / machine.memory_mb_s[node]
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// The thread enters its stage.
+    Enter,
+    /// It gives up the lock of its stage.
+    Release,
+}
+
+struct Lock {
+    held: bool,
+    last: Option<usize>,
+    waiting: VecDeque<usize>,
+}
+
+struct Kernel<'a> {
+    machine: &'a Machine,
+    stages: Vec<Stage>,
+    own_ns: f64,
+    /// Node of each thread, its stage, and faults to go.
+    node: Vec<usize>,
+    at: Vec<usize>,
+    left: Vec<u64>,
+    lines: [(Option<usize>, f64); LINES],
+    locks: Vec<Lock>,
+    memory_free_ns: Vec<f64>,
+    heap: BinaryHeap<Reverse<(u64, u64, usize, What)>>,
+    number: u64,
+    jitter: Stream,
+}
+
+impl<'a> Kernel<'a> {
+    fn new(
+        machine: &'a Machine,
+        stages: Vec<Stage>,
+        own_ns: f64,
+        threads: usize,
+        seed: u64,
+    ) -> Self {
+        let domains = machine.domains();
+        let node_of = machine.node_of_cpus();
+        let mut load = vec![0; machine.cpus()];
+        let node = (0..threads)
+            .map(|_| {
+                let cpu = Fair.fork(&domains, &load, 0, &|_| true);
+                load[cpu] += 1;
+                node_of[cpu]
+            })
+            .collect();
+        let lock = || Lock { held: false, last: None, waiting: VecDeque::new() };
+        let mut kernel = Kernel {
+            machine,
+            stages,
+            own_ns,
+            node,
+            at: vec![0; threads],
+            left: vec![FAULTS; threads],
+            lines: [(None, 0.0); LINES],
+            locks: (0..LOCKS).map(|_| lock()).collect(),
+            memory_free_ns: vec![0.0; machine.node.len()],
+            heap: BinaryHeap::new(),
+            number: 0,
+            jitter: Stream::new(seed, "faults"),
+        };
+        (0..threads).for_each(|thread| kernel.schedule(0.0, thread, What::Enter));
+        kernel
+    }
+
+    /// Times are whole picoseconds in the queue, so that they have an order.
+    fn schedule(&mut self, at_ns: f64, thread: usize, what: What) {
+        self.number += 1;
+        let at = (at_ns * 1000.0) as u64;
+        self.heap.push(Reverse((at, self.number, thread, what)));
+    }
+
+    /// When each thread ended.
+    fn run(&mut self) -> Vec<f64> {
+        let mut ends = vec![0.0; self.at.len()];
+        while let Some(Reverse((at, _, thread, what))) = self.heap.pop() {
+            let now = at as f64 / 1000.0;
+            if what == What::Release {
+                self.release(now, thread);
+            }
+            if self.at[thread] == self.stages.len() {
+                self.at[thread] = 0;
+                self.left[thread] -= 1;
+                if self.left[thread] == 0 {
+                    ends[thread] = now;
+                    continue;
+                }
+            }
+            self.enter(now, thread);
+        }
+        ends
+    }
+
+    fn enter(&mut self, now: f64, thread: usize) {
+        match self.stages[self.at[thread]] {
+            Stage::Own => {
+                let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
+                self.next(now + self.own_ns * jitter, thread);
+            }
+            Stage::Line(line) => {
+                let (owner, free) = self.lines[line];
+                let end = now.max(free) + self.fetch_ns(owner, thread);
+                self.lines[line] = (Some(thread), end);
+                self.next(end, thread);
+            }
+            Stage::Lock(lock, ..) => {
+                if self.locks[lock].held {
+                    self.locks[lock].waiting.push_back(thread);
+                } else {
+                    self.acquire(now, thread);
+                }
+            }
+            Stage::Clear => {
+                let node = self.node[thread];
+                let end = now.max(self.memory_free_ns[node]) + clear_ns(self.machine, node);
+                self.memory_free_ns[node] = end;
+                self.next(end, thread);
+            }
+        }
+    }
+
+    fn next(&mut self, at_ns: f64, thread: usize) {
+        self.at[thread] += 1;
+        self.schedule(at_ns, thread, What::Enter);
+    }
+
+    /// What it takes to fetch a line that another thread wrote last.
+    fn fetch_ns(&self, owner: Option<usize>, thread: usize) -> f64 {
+        let from = owner.filter(|owner| *owner != thread);
+        from.map_or(0.0, |from| self.machine.latency_ns[self.node[thread]][self.node[from]])
+    }
+
+    fn acquire(&mut self, now: f64, thread: usize) {
+        let Stage::Lock(lock, hold_ns, data) = self.stages[self.at[thread]] else { return };
+        let fetch_ns = self.fetch_ns(self.locks[lock].last, thread) * f64::from(1 + data);
+        self.locks[lock].held = true;
+        self.locks[lock].last = Some(thread);
+        self.schedule(now + fetch_ns + hold_ns, thread, What::Release);
+    }
+
+    fn release(&mut self, now: f64, thread: usize) {
+        let Stage::Lock(lock, ..) = self.stages[self.at[thread]] else { return };
+        self.at[thread] += 1;
+        self.locks[lock].held = false;
+        let others = self.locks[lock].waiting.len().saturating_sub(1) as f64;
+        if let Some(next) = self.locks[lock].waiting.pop_front() {
+            let again_ns = self.fetch_ns(Some(thread), next) * others / 2.0;
+            self.acquire(now + again_ns, next);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::tests::small;
+
+    const ANON: Touched = Touched { shared: false, policy: false, rework: false };
+
+    #[test]
+    fn one_thread_takes_as_long_as_it_is_told_and_spends_all_of_it_itself() {
+        let rates = rates(&small(), ANON, 1, 5000.0, 1);
+        assert!((rates.per_cpu_second / 200_000.0 - 1.0).abs() < 0.01, "{rates:?}");
+        assert_eq!(rates.per_cpu_second, rates.per_second);
+    }
+
+    #[test]
+    fn two_threads_fetch_each_line_from_each_other() {
+        // 200 ns a line, three lines a fault, and a memory each: 5000 + 600 ns, as far as the other
+        // has written the line meanwhile, which at two of its three places it mostly has.
+        let rates = rates(&small(), ANON, 2, 5000.0, 1);
+        let ns = 1e9 / rates.per_cpu_second;
+        assert!((5400.0..5700.0).contains(&ns), "{ns}");
+    }
+
+    #[test]
+    fn locks_end_what_more_threads_bring() {
+        let machine = Machine::built_in("proliant-585").unwrap().unwrap();
+        let gain = |touched| {
+            let of = |threads| rates(&machine, touched, threads, 6600.0, 1).per_second;
+            of(7) / of(1)
+        };
+        // Seven threads do seven times as much, less what lines take; locks take more.
+        assert!(gain(Touched { shared: true, ..ANON }) < 6.0 && gain(ANON) > 6.0);
+    }
+
+    #[test]
+    fn the_rework_takes_no_more_references_anywhere() {
+        for (shared, policy) in [(false, false), (false, true), (true, false), (true, true)] {
+            let of = |rework| Touched { shared, policy, rework }.references();
+            assert!(of(true) <= of(false));
+        }
+    }
+}
