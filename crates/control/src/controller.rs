@@ -101,9 +101,7 @@ impl<P: Placement> Controller<P> {
     fn learn(&mut self, action: &Action, outcome: &Outcome) {
         let whole = match outcome {
             Outcome::Done { .. } => true,
-            Outcome::Partial { moved, refused } => {
-                moved.0 > FEW * (refused.busy + refused.shared + refused.full + refused.other)
-            }
+            Outcome::Partial { moved, refused } => moved.0 > FEW * refused.stayed(),
             Outcome::Skipped(_) => false,
         };
         if let (Action::MovePages { region, to, .. }, true) = (action, whole) {

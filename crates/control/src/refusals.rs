@@ -77,8 +77,7 @@ fn rest<K: Ord>(all: &mut BTreeMap<K, Rest>, who: K, (first, longest): (Nanos, N
 fn waits(outcome: &Outcome) -> Option<(Nanos, Nanos)> {
     match outcome {
         Outcome::Partial { moved, refused } => {
-            let stayed = refused.busy + refused.shared + refused.full + refused.other;
-            if moved.0 > FEW * stayed {
+            if moved.0 > FEW * refused.stayed() {
                 None
             } else if refused.full > 0 {
                 Some(FULL)

@@ -64,12 +64,19 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::Balance => write!(f, "nothing pulls it elsewhere and a CPU is free there"),
-            Reason::Hold { permille } => {
+            Reason::Hold { permille: 0 } => {
                 write!(
                     f,
-                    "already right, {} of its faults are local: held there",
-                    percent(permille)
+                    "held where it is: there is no better place, though its memory is not there"
                 )
+            }
+            Reason::Hold { permille } if *permille < 500 => {
+                let local = percent(permille);
+                write!(f, "held where it is: there is no better place, with {local} local")
+            }
+            Reason::Hold { permille } => {
+                let local = percent(permille);
+                write!(f, "held where it is: {local} of its faults are on memory there")
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))

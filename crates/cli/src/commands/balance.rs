@@ -288,7 +288,7 @@ impl Runner {
             if placed && matches!(outcome, Outcome::Done { .. }) {
                 self.summary.tasks_placed += 1;
             }
-            let told = format!("{action} [{}]", told(outcome));
+            let told = format!("{action} [{outcome}]");
             // A dry run plans the same again and again.
             if self.verbose && !self.said.contains(&told) {
                 eprintln!("numaherd: {told}");
@@ -340,15 +340,6 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
     };
     log.record(session.opening()).context("cannot write the log")?;
     Ok(log)
-}
-
-fn told(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Done { moved } if moved.0 > 0 => format!("{moved} pages moved"),
-        Outcome::Done { .. } => "done".into(),
-        Outcome::Partial { moved, refused } => format!("{moved} pages moved, refused: {refused:?}"),
-        Outcome::Skipped(reason) => format!("not done: {reason:?}"),
-    }
 }
 
 /// Sets knobs. One that the kernel keeps locked stays as it is, and we go on without.
