@@ -8,10 +8,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use numaherd_model::{Change, CpuSet, TaskId};
+use numaherd_model::{Change, CpuSet, ProcessId, TaskId};
 
 use crate::allowance::{is_inherited, is_still};
-use crate::live::custody::{put_back, usable};
+use crate::live::custody::{has_more, put_back, usable};
 use crate::process::TaskStat;
 use crate::system::{Running, System};
 
@@ -27,7 +27,7 @@ type Masks = BTreeMap<CpuSet, Vec<Set>>;
 /// A task that had a mask of ours, and what its owner had allowed.
 #[derive(Clone)]
 struct Set {
-    tgid: u32,
+    process: ProcessId,
     leader: bool,
     owner: CpuSet,
 }
@@ -84,7 +84,7 @@ pub fn undo_on(
         let last = index + 1 == changes.len();
         if after != before {
             let leader = task.tid == process.tgid;
-            let set = Set { tgid: process.tgid, leader, owner: before.clone() };
+            let set = Set { process: *process, leader, owner: before.clone() };
             masks.entry(after.clone()).or_default().push(set);
         }
         let earlier = tasks.remove(task).map(|entry| entry.after).filter(|_| last);
@@ -127,7 +127,10 @@ impl Undoing<'_> {
         // Our mask, or what a cpuset or hotplug left of it; a release has none.
         let ours = [Some(&entry.after), entry.earlier.as_ref()];
         let ours = ours.into_iter().flatten().filter(|mask| **mask != entry.before);
-        if ours.into_iter().any(|mask| is_still(&current, mask, &usable)) {
+        let who = (entry.tgid, task.tid);
+        let still = ours.into_iter().find(|mask| is_still(&current, mask, &usable));
+        let shows = |mask: &CpuSet| !mask.intersection(&usable).is_empty();
+        if still.is_some_and(|mask| !shows(mask) || !has_more(self.system, who, mask)) {
             self.restore(task.tid, &entry.before);
         } else {
             // Never set after all, put back already, or the owner's own.
@@ -195,31 +198,39 @@ impl Undoing<'_> {
     /// What the owner allowed a task that shows a mask of ours, if it does.
     fn inherited(&mut self, stat: &TaskStat, tgid: u32, masks: &Masks) -> Option<CpuSet> {
         let now = self.system.affinity(stat.id.tid).ok()?;
+        let whole = self.system.mask(tgid, stat.id.tid);
         let mut set = masks.get(&now).cloned().unwrap_or_default();
+        set.retain(|_| whole.as_ref().is_none_or(|whole| whole.is_subset(&now)));
         if set.is_empty() {
             let usable = usable(self.system, tgid, stat.id.tid).ok()?;
-            let all = masks.iter().flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
+            let fits = |mask: &CpuSet| {
+                whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
+                    || mask.intersection(&usable).is_empty()
+            };
+            let all = masks.iter().filter(|(mask, _)| fits(mask));
+            let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
             let shown = all.filter(|(mask, set)| is_inherited(&now, mask, &set.owner, &usable));
             set = shown.map(|(_, set)| set.clone()).collect();
         }
-        self.owner_of(stat.ppid, tgid, &set)
+        self.owner_of(tgid, &set)
     }
 
     /// As for the task's own process, or the nearest ancestor that we gave that mask; failing
     /// that, the first we ever gave it to. Of several in a process, its main thread: it starts most.
-    fn owner_of(&mut self, parent: u32, tgid: u32, set: &[Set]) -> Option<CpuSet> {
-        let of = |tgid: u32| {
+    fn owner_of(&mut self, tgid: u32, set: &[Set]) -> Option<CpuSet> {
+        // By start time too: a pid may be another's by now.
+        let of = |process: ProcessId| {
             let latest =
-                |leader: bool| set.iter().rfind(|s| s.tgid == tgid && (s.leader || !leader));
+                |leader: bool| set.iter().rfind(|s| s.process == process && (s.leader || !leader));
             latest(true).or_else(|| latest(false)).map(|set| set.owner.clone())
         };
-        let (mut process, mut next) = (tgid, parent);
+        let mut next = tgid;
         for _ in 0..MOST_ANCESTORS {
-            if let Some(owner) = of(process) {
+            let Some(stat) = self.system.stat(next, next).ok().flatten() else { break };
+            if let Some(owner) = of(ProcessId { tgid: next, start: stat.id.start }) {
                 return Some(owner);
             }
-            let Some(stat) = self.system.stat(next, next).ok().flatten() else { break };
-            (process, next) = (next, stat.ppid);
+            next = stat.ppid;
         }
         set.first().map(|set| set.owner.clone())
     }
@@ -253,7 +264,6 @@ mod tests {
     use super::*;
     use crate::process::TaskReader;
     use crate::sys::affinity;
-    use numaherd_model::ProcessId;
     use std::process::{Child, Command};
 
     struct Sleeper(Child);

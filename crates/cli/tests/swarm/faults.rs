@@ -10,11 +10,12 @@ const TIDS: std::ops::Range<u32> = 1000..1060;
 
 /// Does one thing to the machine; answers what, or nothing if it did not apply.
 pub fn make(kernel: &mut Kernel) -> Option<&'static str> {
-    match kernel.random.u8(..19) {
+    match kernel.random.u8(..21) {
         0 => end_thread(kernel),
         1 => end_process(kernel),
         2 => {
-            kernel.ends_in_move = Some(any_process(kernel)?);
+            let tgid = any_process(kernel)?;
+            kernel.ends_in_move = Some((tgid, tgid));
             Some("a process ends while its pages move")
         }
         3 => reuse_tid(kernel),
@@ -43,9 +44,8 @@ pub fn make(kernel: &mut Kernel) -> Option<&'static str> {
         }
         11 => fork(kernel),
         12 => {
-            let tgid = any_process(kernel)?;
-            let tid = free_tid(kernel)?;
-            kernel.clone_thread(tid, tgid);
+            let (creator, tid) = (any_task(kernel)?, free_tid(kernel)?);
+            kernel.clone_thread(tid, creator);
             Some("a thread is born")
         }
         13 => owner_sets(kernel),
@@ -67,6 +67,12 @@ pub fn make(kernel: &mut Kernel) -> Option<&'static str> {
             }
             Some("a process binds its memory, or no longer does")
         }
+        18 => {
+            let tid = any_task(kernel)?;
+            kernel.ends_in_move = Some((kernel.tasks[&tid].tgid, tid));
+            Some("a task ends while pages of its process move")
+        }
+        19 => reuse_pid(kernel),
         16 => {
             let tgid = any_process(kernel)?;
             kernel.watched.insert(tgid);
@@ -124,6 +130,18 @@ fn reuse_tid(kernel: &mut Kernel) -> Option<&'static str> {
     None
 }
 
+/// A process ends, and another gets its pid.
+fn reuse_pid(kernel: &mut Kernel) -> Option<&'static str> {
+    let tgid = any_process(kernel)?;
+    (kernel.memory.len() > 2).then(|| kernel.end(tgid))?;
+    kernel.now += 2 * crate::kernel::TICK_NS;
+    kernel.marked.remove(&tgid);
+    kernel.spawn(tgid, None, 0);
+    let cpus = some_cpus(kernel);
+    kernel.owner_sets(tgid, &cpus);
+    Some("a pid is used again")
+}
+
 fn plug(kernel: &mut Kernel, online: bool) -> Option<&'static str> {
     let others = kernel.possible().difference(&kernel.online);
     let cpus = if online { others } else { kernel.online.clone() };
@@ -144,7 +162,7 @@ fn narrow(kernel: &mut Kernel) -> Option<&'static str> {
 }
 
 fn fork(kernel: &mut Kernel) -> Option<&'static str> {
-    let (parent, pid) = (any_process(kernel)?, free_tid(kernel)?);
+    let (parent, pid) = (any_task(kernel)?, free_tid(kernel)?);
     kernel.spawn(pid, Some(parent), 0);
     let node = kernel.random.u32(..kernel.nodes);
     for _ in 0..kernel.random.usize(1..4) {

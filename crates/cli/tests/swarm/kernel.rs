@@ -124,8 +124,8 @@ pub struct Kernel {
     pub watched: BTreeSet<u32>,
     /// Processes most of whose memory takes no faults.
     pub hidden: BTreeSet<u32>,
-    /// This process ends while its pages are on their way.
-    pub ends_in_move: Option<u32>,
+    /// While pages of this process are on their way, this task of it ends.
+    pub ends_in_move: Option<(u32, u32)>,
     /// The balancer has ended and things are put back.
     pub undoing: bool,
     /// Times that undoing took an owner's mask for ours.
@@ -244,10 +244,10 @@ impl Kernel {
     }
 
     /// A new thread of a process, with what its creator had.
-    pub fn clone_thread(&mut self, tid: u32, tgid: u32) {
-        let Some(like) = self.tasks.get(&tgid).cloned() else { return };
+    pub fn clone_thread(&mut self, tid: u32, creator: u32) {
+        let Some(like) = self.tasks.get(&creator).cloned() else { return };
         let start = self.now / TICK_NS;
-        let excused = like.excused || self.mixed.contains(&tgid);
+        let excused = like.excused || self.mixed.contains(&like.tgid);
         self.tasks.insert(tid, FakeTask { start, run_ns: 0, excused, ..like });
     }
 

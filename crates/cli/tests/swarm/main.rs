@@ -148,6 +148,7 @@ fn live(seed: u64) -> Story {
     }
     // BPF is refused to some.
     let faults = (random.u8(..5) > 0).then(|| Box::new(Faults(shared.clone())) as _);
+    *story.faults.entry("BPF is refused").or_default() += u64::from(faults.is_none());
     let targets = shared.0.borrow().memory.keys().copied().collect();
     let options = LiveOptions {
         targets,
@@ -188,6 +189,7 @@ fn live(seed: u64) -> Story {
     }
     drop(machine);
     story.killed = u64::from(shared.0.borrow().killed);
+    *story.faults.entry("the balancer is killed").or_default() += story.killed;
     // Whatever happens between the end and its undoing.
     for _ in 0..random.usize(..4) {
         shared.0.borrow_mut().run(TURN_NS);
@@ -283,7 +285,8 @@ fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
     if machines >= MACHINES {
         assert!(faults >= 500, "only {faults} faults");
         assert!(all.placed > 100 && all.moved > 10_000 && all.killed > 5 && all.put_back > 50);
-        assert!(all.coincidences * 50 < all.put_back, "{} coincidences", all.coincidences);
+        // Cpusets cut an owner's mask and ours to the same CPUs: hardly ever.
+        assert!(all.coincidences * 100 < all.checked, "{} coincidences", all.coincidences);
         // Whose owner's mask was nowhere to be had: few.
         assert!(all.excused * 4 < all.checked, "{} of {}", all.excused, all.checked);
     }

@@ -181,9 +181,8 @@ impl Memory for Shared {
         if !kernel.may_act() {
             return Err(refused("move_pages", ErrorKind::Other));
         }
-        if kernel.ends_in_move == Some(tgid) {
-            kernel.ends_in_move = None;
-            kernel.end(tgid);
+        if let Some((_, tid)) = kernel.ends_in_move.take_if(|(process, _)| *process == tgid) {
+            kernel.end(tid);
         }
         let regions = kernel.memory.get_mut(&tgid).ok_or_else(|| gone("move_pages", tgid))?;
         kernel.now += addresses.len() as u64 * 4_000;

@@ -82,6 +82,12 @@ pub(crate) fn usable(
     Ok(cpuset.filter(|cpus| !cpus.is_empty()).unwrap_or(online))
 }
 
+/// Whether a thread that shows just our CPUs has others in its mask, which are offline: then somebody
+/// has set it since.
+pub(crate) fn has_more(system: &mut dyn System, (tgid, tid): (u32, u32), ours: &CpuSet) -> bool {
+    system.mask(tgid, tid).is_some_and(|mask| !mask.is_subset(ours))
+}
+
 /// Gives a thread the mask of its owner. Where its cpuset has none of those CPUs any more, the
 /// kernel refuses, and all CPUs stand in: answers false then.
 pub(crate) fn put_back(
@@ -210,16 +216,17 @@ impl Custody {
             let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable);
             usable.as_ref().map_or_else(|| exact(ours), inherited) && ours.owner != ours.set
         };
+        // By start time too: the pid may have been that of somebody who ended since the last look.
         let heirs_of =
-            |tgid: u32| ours().find(|ours| ours.process.tgid == tgid && born_with(ours)).cloned();
-        let (mut found, mut next) = (heirs_of(process.tgid), parent);
+            |process: ProcessId| ours().find(|o| o.process == process && born_with(o)).cloned();
+        let (mut found, mut next) = (heirs_of(process), parent);
         for _ in 0..MOST_ANCESTORS {
             if found.is_some() || next == 0 {
                 break;
             }
-            found = heirs_of(next);
-            let stat = hands.system.stat(next, next).map_err(read_error)?;
-            next = stat.map_or(0, |stat| stat.ppid);
+            let Some(stat) = hands.system.stat(next, next).map_err(read_error)? else { break };
+            found = heirs_of(ProcessId { tgid: next, start: stat.id.start });
+            next = stat.ppid;
         }
         let Some(parent) = found else { return Ok(()) };
         self.born_confined += u64::from(task.tid == process.tgid);
@@ -247,7 +254,13 @@ impl Custody {
             Err(error) => return Ok(skipped(&error)),
         };
         let owner = match self.tasks.get(&task).cloned() {
-            Some(ours) if ours.set == current => ours.owner,
+            Some(ours) if ours.set == current => {
+                if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
+                    self.tasks.remove(&task);
+                    return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
+                }
+                ours.owner
+            }
             Some(ours) => {
                 let usable = hands.usable(process.tgid, task.tid)?;
                 if !is_still(&current, &ours.set, &usable) {
