@@ -4,7 +4,7 @@
 //! those held for long (by a device, by direct I/O) look the same to whoever asks, so each further
 //! refusal doubles the wait. A node without room needs reclaim to do its work. Pages that other
 //! processes map too stay as long as these do. And a process that is left alone as a whole rests
-//! as a whole.
+//! as a whole: its tasks have to come to its memory.
 //!
 //! Example: a region of which 200 of 512 pages are busy waits 1 s; if 150 are still busy then, 2 s,
 //! and so on up to a minute; once less than one in twenty stays, it is forgotten.
@@ -61,7 +61,8 @@ impl Refusals {
         self.regions.retain(|region, _| snapshot.region(*region).is_some());
         for region in &mut snapshot.regions {
             let own = self.regions.get(&region.id).is_some_and(|rest| rest.until > now);
-            region.rests = own || self.processes.contains_key(&region.id.process);
+            region.stays |= self.processes.contains_key(&region.id.process);
+            region.rests = own || region.stays;
         }
     }
 }

@@ -135,6 +135,7 @@ impl RegionEvidence {
             users,
             age: now.since(self.newest),
             rests: false,
+            stays: false,
         }
     }
 }

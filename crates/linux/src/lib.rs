@@ -29,6 +29,7 @@ pub mod task_counts;
 pub mod topology;
 pub mod undo;
 pub mod universe;
+pub mod vm;
 pub mod weights;
 
 pub use file::ReadError;

@@ -19,10 +19,13 @@ use crate::ReadError;
 use crate::process::TaskStat;
 use crate::sys::{SysError, clock, pages};
 use crate::system::{Running, System};
+use crate::vm;
 use custody::{Custody, Hands};
+use migrate::Destination;
 
 pub(crate) mod custody;
 mod migrate;
+mod objects;
 mod others;
 mod quiet;
 mod resident;
@@ -37,6 +40,7 @@ pub struct LiveMachine {
     faults: Option<Box<dyn FaultSource>>,
     journal: Box<dyn Journal>,
     acts: bool,
+    coverage: bool,
     targets: BTreeSet<u32>,
     known: BTreeSet<u32>,
     custody: Custody,
@@ -48,6 +52,11 @@ pub struct LiveMachine {
     others: others::Others,
     policies: resident::Policies,
     aside: quiet::Aside,
+    objects: Option<objects::Objects>,
+    /// Command lines of virtual machines; none where they are not looked for.
+    guests: Option<BTreeMap<ProcessId, Option<Vec<u8>>>>,
+    /// The threads of the last look, with their names.
+    named: Vec<vm::Named>,
     stays: quiet::Stays,
     mover: migrate::Mover,
     beat: Box<dyn FnMut()>,
@@ -63,6 +72,12 @@ pub struct LiveOptions {
     pub journal: Box<dyn Journal>,
     /// Whether to act, or only to say what would be done.
     pub acts: bool,
+    /// Whether tasks are left alone most of whose memory takes no hinting faults.
+    pub coverage: bool,
+    /// Whether memory that several processes map is taken for one thing.
+    pub objects: bool,
+    /// Whether virtual machines' nodes are kept whole.
+    pub units: bool,
     /// How long a task may be kept waiting for a page on its way.
     pub pause: Nanos,
     /// Called often, so that whoever watches over us sees that we live.
@@ -89,6 +104,7 @@ impl LiveMachine {
             faults: options.faults,
             journal: options.journal,
             acts: options.acts,
+            coverage: options.coverage,
             targets: options.targets.into_iter().collect(),
             known: BTreeSet::new(),
             custody: Custody::default(),
@@ -98,6 +114,9 @@ impl LiveMachine {
             others: others::Others::default(),
             policies: resident::Policies::default(),
             aside: quiet::Aside::default(),
+            objects: options.objects.then(objects::Objects::default),
+            guests: options.units.then(BTreeMap::new),
+            named: Vec::new(),
             stays: quiet::Stays::default(),
             mover: migrate::Mover::new(options.pause),
             beat: options.beat,
@@ -128,6 +147,13 @@ impl LiveMachine {
     #[must_use]
     pub fn left_alone(&self) -> BTreeMap<ProcessId, String> {
         self.aside.told().collect()
+    }
+
+    /// Whether most of a process's memory takes no hinting faults, as far as has been looked.
+    #[must_use]
+    pub fn is_unseen(&self, tgid: u32) -> bool {
+        let mut processes = self.processes.values().filter(|process| process.tgid == tgid);
+        processes.next().is_some_and(|process| self.aside.is_unseen(*process))
     }
 
     /// The longest that a task can have waited for a page on its way, as estimated.
@@ -161,6 +187,7 @@ impl LiveMachine {
 
     fn read_tasks(&mut self, now: Nanos) -> Result<Vec<Task>, WorldError> {
         let mut tasks = Vec::new();
+        self.named.clear();
         for tgid in self.find_processes()? {
             let Some(leader) = self.system.stat(tgid, tgid).map_err(read_error)? else { continue };
             let process = ProcessId { tgid, start: leader.id.start };
@@ -171,6 +198,7 @@ impl LiveMachine {
                 let Some(stat) = stat.filter(|stat| !stat.is_dead()) else { continue };
                 let Ok(allowed) = self.system.affinity(tid) else { continue };
                 tasks.push(self.task(process, &stat, allowed, now)?);
+                self.named.push((stat.id, process, stat.comm));
                 (self.beat)();
             }
         }
@@ -205,7 +233,8 @@ impl LiveMachine {
         self.processes.insert(stat.id, process);
         let system = self.system.as_mut();
         // Page tables show what faults do not.
-        let aside = self.faults.is_some() && self.aside.has(system, process, now);
+        let by_faults = self.faults.is_some() && self.coverage;
+        let aside = self.aside.has(system, process, by_faults, now);
         Ok(Task {
             id: stat.id,
             process,
@@ -220,6 +249,15 @@ impl LiveMachine {
             age,
             state: stat.task_state(),
             faults: Vec::new(),
+        })
+    }
+
+    /// The virtual nodes of the virtual machines in our care.
+    fn units(&mut self) -> Vec<Vec<TaskId>> {
+        let Some(guests) = &mut self.guests else { return Vec::new() };
+        let system = self.system.as_mut();
+        vm::units(&self.named, |process| {
+            guests.entry(process).or_insert_with(|| system.command_line(process.tgid)).clone()
         })
     }
 
@@ -267,7 +305,7 @@ impl LiveMachine {
     fn move_pages(
         &mut self,
         actions: &[&Action],
-        moves: BTreeMap<(ProcessId, NodeId), Vec<usize>>,
+        moves: BTreeMap<(ProcessId, Destination), Vec<usize>>,
         outcomes: &mut [Outcome],
     ) -> Result<(), WorldError> {
         let mut room = self.room()?;
@@ -278,14 +316,14 @@ impl LiveMachine {
                 indices.iter().for_each(|&index| outcomes[index] = alone.clone());
                 continue;
             }
-            let room = room.entry(to).or_default();
+            let room = room.entry(to.node).or_default();
             indices.retain(|&index| {
                 let Action::MovePages { len, .. } = actions[index] else { return false };
                 let most = len.pages(pages::size()).0;
                 let fits = *room >= most;
                 *room -= if fits { most } else { 0 };
                 if !fits {
-                    let problem = format!("node {to} has become short of memory");
+                    let problem = format!("node {} has become short of memory", to.node);
                     outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
                 }
                 fits
@@ -298,7 +336,7 @@ impl LiveMachine {
             let system = self.system.as_mut();
             let moved = self.mover.move_ranges(system, process, &ranges, to, &mut self.beat);
             for (index, outcome) in indices.into_iter().zip(moved) {
-                self.arrived(to, outcome.moved().0);
+                self.arrived(to.node, outcome.moved().0);
                 outcomes[index] = outcome;
             }
         }
@@ -331,6 +369,13 @@ impl Observe for LiveMachine {
         self.processes.retain(|id, _| alive(id));
         let processes: BTreeSet<ProcessId> = self.processes.values().copied().collect();
         self.aside.retain(|process| processes.contains(process));
+        let common = match &mut self.objects {
+            Some(objects) => {
+                let found = objects.common(self.system.as_mut(), processes.iter().copied(), now);
+                found.map_err(read_error)?.to_vec()
+            }
+            None => Vec::new(),
+        };
         self.last_run.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         if self.others.is_due(now, NODES_AGE) {
@@ -346,6 +391,8 @@ impl Observe for LiveMachine {
             nodes,
             tasks,
             regions: Vec::new(),
+            common,
+            units: self.units(),
             sharing: Vec::new(),
             grade: EvidenceGrade::None,
             kernel_tiering,
@@ -373,15 +420,19 @@ impl Actuate for LiveMachine {
         }
         let mut outcomes = vec![Outcome::Skipped(SkipReason::Gone); actions.len()];
         // Moves to one node out of one address space are one call: each call has its price.
-        let mut moves: BTreeMap<(ProcessId, NodeId), Vec<usize>> = BTreeMap::new();
+        let mut moves: BTreeMap<(ProcessId, Destination), Vec<usize>> = BTreeMap::new();
         for (index, action) in actions.iter().enumerate() {
             outcomes[index] = match action {
                 Action::PlaceTask { task, node, cpus, .. } => {
                     self.place(*task, Some((*node, cpus)))?
                 }
                 Action::ReleaseTask { task, .. } => self.place(*task, None)?,
-                Action::MovePages { region, to, .. } => {
-                    moves.entry((region.process, *to)).or_default().push(index);
+                Action::MovePages { region, len, to, .. } => {
+                    let addresses = region.start..region.start + len.0;
+                    let common = self.objects.as_ref();
+                    let shared = common.is_some_and(|o| o.has(region.process, &addresses));
+                    let to = Destination { node: *to, shared };
+                    moves.entry((region.process, to)).or_default().push(index);
                     continue;
                 }
             };

@@ -17,6 +17,8 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use numaherd_model::Bytes;
+
 use crate::ReadError;
 use crate::cgroup;
 use crate::file::text_if_present;
@@ -55,14 +57,25 @@ pub fn pages_stay(root: &Path, tgid: u32) -> Option<&'static str> {
     targets.into_iter().find_map(|target| means(&target))
 }
 
+/// How much of a process's own memory can take hinting faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// That share, per mille.
+    pub permille: u32,
+    /// What most of the rest is.
+    pub cause: Unseen,
+    /// What is resident of it in pages that page tables are walked for.
+    pub resident: Bytes,
+}
+
 /// How much of a process's own memory can take hinting faults, per mille, and what most of the rest
 /// is; None where it has none, or may not be looked at.
 ///
 /// Cheap, for a look at every process: a memory policy of the process shows in the first line of
 /// `numa_maps`, and the kernel walks no more page tables than that line is about. Policies of single
-/// mappings are not seen here, but none of that memory gives evidence either.
+/// mappings are not seen here: see `Residence`, which reads all of it.
 #[must_use]
-pub fn coverage(root: &Path, tgid: u32) -> Option<(u32, &'static str)> {
+pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let folder = root.join(format!("proc/{tgid}"));
     let status = text_if_present(&folder.join("status")).ok().flatten()?;
     let kib = |name: &str| {
@@ -70,11 +83,12 @@ pub fn coverage(root: &Path, tgid: u32) -> Option<(u32, &'static str)> {
         line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
     };
     let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
-    let permille = (seen * 1000).checked_div(seen + huge)?;
+    let permille = (seen * 1000).checked_div(seen + huge)? as u32;
+    let resident = Bytes(seen << 10);
     if has_policy(&folder.join("numa_maps")) {
-        return Some((0, Unseen::Policy.told()));
+        return Some(Coverage { permille: 0, cause: Unseen::Policy, resident });
     }
-    Some((permille as u32, Unseen::Hugetlb.told()))
+    Some(Coverage { permille, cause: Unseen::Hugetlb, resident })
 }
 
 /// Whether the first mapping, and with it every one without a policy of its own, has a policy that
@@ -153,7 +167,8 @@ mod tests {
         let status = "RssAnon:\t2048 kB\nRssShmem:\t1024 kB\nHugetlbPages:\t9216 kB\n";
         put(root.path(), "proc/7/status", status);
         // 3 of 12 MiB
-        assert_eq!(coverage(root.path(), 7), Some((250, Unseen::Hugetlb.told())));
+        let seen = Coverage { permille: 250, cause: Unseen::Hugetlb, resident: Bytes(3 << 20) };
+        assert_eq!(coverage(root.path(), 7), Some(seen));
         for (policy, permille) in [
             ("default", 250),
             ("bind:0", 0),
@@ -163,14 +178,15 @@ mod tests {
         ] {
             let maps = format!("5580a3c4e000 {policy} file=/bin/x mapped=9 N0=9\n");
             put(root.path(), "proc/7/numa_maps", &maps);
-            assert_eq!(coverage(root.path(), 7).unwrap().0, permille, "{policy}");
+            assert_eq!(coverage(root.path(), 7).unwrap().permille, permille, "{policy}");
         }
     }
 
     #[test]
     fn we_have_no_policy_and_can_be_seen() {
-        let (permille, cause) = coverage("/".as_ref(), std::process::id()).unwrap();
-        assert_eq!((permille, cause), (1000, Unseen::Hugetlb.told()));
+        let seen = coverage("/".as_ref(), std::process::id()).unwrap();
+        assert_eq!(seen.permille, 1000);
+        assert!(seen.resident > Bytes(0));
     }
 
     #[test]

@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeState, Topology};
 
-use crate::memory::maps::{self, AnonymousRange};
+use crate::memory::maps::{self, AnonymousRange, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::memory::zoneinfo;
 use crate::process::{SchedStat, TaskReader, TaskStat};
+use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock};
 use crate::{ReadError, cgroup, cpu_time, knobs, respect, topology};
@@ -44,6 +45,8 @@ pub trait Tasks {
     /// # Errors
     /// They cannot be listed.
     fn processes(&mut self) -> Result<Vec<u32>, ReadError>;
+    /// A process's command line, each word ended by a zero byte; `None` where it cannot be told.
+    fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>>;
     /// Whether a process has this `NAME=value` in its environment.
     ///
     /// # Errors
@@ -74,11 +77,15 @@ pub trait Memory {
     /// # Errors
     /// It is there but cannot be read.
     fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError>;
+    /// What a process maps shared and writable, ascending.
+    ///
+    /// # Errors
+    /// It is there but cannot be read.
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError>;
     /// Why a process's pages are to stay where they are, if they are.
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;
-    /// How much of a process's own memory can take hinting faults, per mille, and what most of the
-    /// rest is.
-    fn coverage(&mut self, tgid: u32) -> Option<(u32, &'static str)>;
+    /// How much of a process's own memory can take hinting faults, as far as a cheap look shows.
+    fn coverage(&mut self, tgid: u32) -> Option<Coverage>;
     /// All mappings of a process with their policies and pages per node.
     ///
     /// # Errors
@@ -89,7 +96,8 @@ pub trait Memory {
     /// # Errors
     /// The process has ended or belongs to someone else.
     fn locate(&mut self, tgid: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError>;
-    /// Moves the pages at these addresses; one answer an address.
+    /// Moves the pages at these addresses, with `shared` also those that other processes map; one
+    /// answer an address.
     ///
     /// # Errors
     /// The process has ended or belongs to someone else, or there is no such node.
@@ -98,6 +106,7 @@ pub trait Memory {
         tgid: u32,
         addresses: &[u64],
         to: NodeId,
+        shared: bool,
     ) -> Result<Vec<PageStatus>, SysError>;
 }
 
@@ -195,6 +204,10 @@ impl Tasks for Running {
         self.reader.processes()
     }
 
+    fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>> {
+        std::fs::read(self.root.join(format!("proc/{tgid}/cmdline"))).ok()
+    }
+
     fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
         self.reader.has_mark(tgid, mark)
     }
@@ -225,11 +238,15 @@ impl Memory for Running {
         maps::read(&self.root, tgid)
     }
 
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        maps::read_shared(&self.root, tgid)
+    }
+
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
         respect::pages_stay(&self.root, tgid)
     }
 
-    fn coverage(&mut self, tgid: u32) -> Option<(u32, &'static str)> {
+    fn coverage(&mut self, tgid: u32) -> Option<Coverage> {
         respect::coverage(&self.root, tgid)
     }
 
@@ -248,9 +265,10 @@ impl Memory for Running {
         tgid: u32,
         addresses: &[u64],
         to: NodeId,
+        shared: bool,
     ) -> Result<Vec<PageStatus>, SysError> {
         let mut status = Vec::new();
-        pages::migrate(tgid, addresses, Target::One(to), false, &mut status)?;
+        pages::migrate(tgid, addresses, Target::One(to), shared, &mut status)?;
         Ok(status.into_iter().map(PageStatus::from_raw).collect())
     }
 }

@@ -35,6 +35,11 @@ pub enum Reason {
         /// Share of the uses.
         permille: u32,
     },
+    /// Its users run on several nodes: it lies on those, in equal parts.
+    UsersOnAll {
+        /// So many.
+        nodes: u32,
+    },
     /// It waits for a CPU, and there is one on another node: its owner's CPUs are given back.
     Squeezed {
         /// Share of the time that it was runnable without running.
@@ -80,6 +85,9 @@ impl fmt::Display for Reason {
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
+            }
+            Reason::UsersOnAll { nodes } => {
+                write!(f, "{nodes} nodes use it alike: each gets its part")
             }
             Reason::Squeezed { permille } => {
                 let waits = percent(permille);

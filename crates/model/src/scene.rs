@@ -66,6 +66,8 @@ impl Scene {
                 isolated: CpuSet::new(),
                 nodes: (0..nodes).map(state).collect(),
                 tasks: Vec::new(),
+                common: Vec::new(),
+                units: Vec::new(),
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
                 grade: EvidenceGrade::HintingFaults,
@@ -105,6 +107,7 @@ impl Scene {
             users: users.map(|&(tid, faults)| RegionUse { task: task_id(tid), faults }).collect(),
             age: Nanos(0),
             rests: false,
+            stays: false,
         });
     }
 

@@ -88,6 +88,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
             users: users.filter(|&n| n < tasks).map(of).collect(),
             age: Nanos(0),
             rests: false,
+            stays: false,
         }
     };
     let state = |id| NodeState {
@@ -107,6 +108,8 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         isolated: Default::default(),
         nodes: (0..NODES).map(state).collect(),
         tasks: (0..tasks).map(task).collect(),
+        common: Vec::new(),
+        units: Vec::new(),
         regions: (0..2 * tasks).map(region).collect(),
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,

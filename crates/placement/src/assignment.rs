@@ -55,6 +55,11 @@ impl<'a> Assignment<'a> {
         self.total
     }
 
+    /// What each task costs that is not where it is now.
+    pub fn task_cost(&self) -> u64 {
+        self.task_cost
+    }
+
     /// What one bundle costs.
     pub fn cost_of(&self, bundle: usize) -> u64 {
         self.memory[bundle].1

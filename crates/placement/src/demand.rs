@@ -10,11 +10,13 @@
 //! Worked example: a task busy 50 % with 300 of its 400 faults in a bundle has a weight of
 //! 500 ‰ × 3/4 = 0.375 of [`SHARE`] there.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
 
 use crate::bundles::bundles;
+use crate::units;
 
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
@@ -50,6 +52,8 @@ pub struct DemandTask {
     pub now: usize,
     /// Whether we put it there.
     pub placed: bool,
+    /// Belongs to a unit: it goes with that, whatever is known of it.
+    pub tied: bool,
     /// Bundles it uses, with its weight in each.
     pub bundles: Vec<(usize, u64)>,
 }
@@ -65,6 +69,8 @@ pub struct Bundle {
     pub pages: Vec<(usize, u64)>,
     /// Cost of moving one page, in the same unit as weight × distance.
     pub page_cost: u64,
+    /// Its pages are never moved.
+    pub stays: bool,
 }
 
 impl Bundle {
@@ -125,7 +131,8 @@ impl Demand {
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
         let (mut tasks, masks) = tasks(snapshot);
-        let bundles = bundles(snapshot, &mut tasks);
+        let mut bundles = bundles(snapshot, &mut tasks);
+        units::tie(snapshot, &mut tasks, &mut bundles);
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
@@ -145,6 +152,31 @@ impl Demand {
         &self.masks[self.tasks[task].mask][node]
     }
 
+    /// SLIT less 10 from memory on one node to CPUs on another, both by index.
+    #[must_use]
+    pub fn distance(&self, memory: usize, cpus: usize) -> u64 {
+        self.excess[memory * self.nodes.len() + cpus]
+    }
+
+    /// Whether it is known, or does not matter, where a task's memory is.
+    #[must_use]
+    pub fn is_known(&self, task: usize) -> bool {
+        let task = &self.tasks[task];
+        task.claims_cpu && (task.tied || task.evidence >= MIN_FAULTS)
+    }
+
+    /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
+    /// distance to its pages.
+    fn as_it_lies(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
+        let known = bundle.known_pages().max(1);
+        let most = bundle.pages.iter().max_by_key(|&&(node, pages)| (pages, Reverse(node)));
+        let cost = weights.iter().map(|&(from, weight)| {
+            let far = |&(node, pages): &(usize, u64)| pages * self.distance(node, from) * 1000;
+            weight * (bundle.pages.iter().map(far).sum::<u64>() / known) / 1000
+        });
+        (most.map_or(0, |&(node, _)| node), cost.sum())
+    }
+
     /// Whether a task may run on more than one node.
     #[must_use]
     pub fn has_choice(&self, task: usize) -> bool {
@@ -154,9 +186,13 @@ impl Demand {
     /// The node where a bundle's memory costs least, given the weight of its users on each node,
     /// and what it costs there: Σ weight × distance, and moving what is elsewhere. Of nodes that
     /// have room for that, if there is one: else tasks must go to their memory. Ties go to the node
-    /// that holds most of it, then to the lower id.
+    /// that holds most of it, then to the lower id. What is never moved costs what it costs where it
+    /// lies.
     #[must_use]
     pub fn best_memory(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
+        if bundle.stays {
+            return self.as_it_lies(bundle, weights);
+        }
         let known = bundle.known_pages();
         let better = |best: Option<(bool, u64, u64, usize)>, node: usize| {
             let there = bundle.pages_on(node);
@@ -191,7 +227,7 @@ impl Demand {
     #[must_use]
     pub fn strength_permille(&self, at: &[usize]) -> u32 {
         let (mut local, mut all) = (0, 0);
-        for bundle in &self.bundles {
+        for bundle in self.bundles.iter().filter(|bundle| !bundle.pages.is_empty()) {
             let pages = bundle.known_pages();
             for &(task, weight) in &bundle.users {
                 all += weight;
@@ -261,6 +297,7 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
             mask,
             now,
             placed: task.home.is_some(),
+            tied: false,
             bundles: Vec::new(),
         });
     }
@@ -283,6 +320,24 @@ fn mask(snapshot: &Snapshot, owner: &CpuSet, only: Option<usize>) -> Vec<CpuSet>
 mod tests {
     use super::*;
     use numaherd_model::scene::Scene;
+
+    #[test]
+    fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 400)], &[(0, 128), (1, 384)]);
+        scene.edit().regions[0].stays = true;
+        let demand = Demand::new(&scene.snapshot());
+        // three quarters at SLIT 21: 0.75 × 11 there, a quarter of it beside most of the pages
+        assert_eq!(demand.total_cost(&[0]), SHARE * 11 * 3 / 4);
+        assert_eq!(demand.total_cost(&[1]), SHARE * 11 / 4);
+        assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]).0, 1);
+        // where the kernel tiers memory, all of it stays
+        scene.edit().regions[0].stays = false;
+        assert!(Demand::new(&scene.snapshot()).total_cost(&[1]) < SHARE);
+        scene.edit().kernel_tiering = true;
+        assert_eq!(Demand::new(&scene.snapshot()).total_cost(&[1]), SHARE * 11 / 4);
+    }
 
     #[test]
     fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {

@@ -20,7 +20,7 @@ use numaherd_model::{
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{bundles, pages, relief, search};
+use crate::{bundles, interleave, pages, relief, search};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -54,6 +54,8 @@ pub struct Herd {
     mechanisms: Mechanisms,
     /// Since when nothing was to do.
     quiet_since: Option<Nanos>,
+    /// The same, but for memory that is being shared out.
+    calm_since: Option<Nanos>,
     /// One for each task of the last snapshot, in its order.
     tasks: Vec<Known>,
     moved_at: BTreeMap<RegionId, Nanos>,
@@ -81,7 +83,13 @@ impl Herd {
     /// With only these of its parts.
     #[must_use]
     pub fn with(mechanisms: Mechanisms) -> Herd {
-        Herd { mechanisms, quiet_since: None, tasks: Vec::new(), moved_at: BTreeMap::new() }
+        Herd {
+            mechanisms,
+            quiet_since: None,
+            calm_since: None,
+            tasks: Vec::new(),
+            moved_at: BTreeMap::new(),
+        }
     }
 
     /// Places tasks and leaves pages to the kernel: for measuring what each part is worth.
@@ -165,7 +173,7 @@ impl Herd {
     /// memory is.
     fn nobody_is_left(&self, demand: &Demand, now: Nanos, crowded: bool) -> bool {
         demand.tasks.iter().enumerate().all(|(i, task)| {
-            let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let known = demand.is_known(i);
             let patience = if task.claims_cpu { PATIENCE } else { IDLE_PATIENCE };
             let settled =
                 if known { task.placed || !crowded } else { self.known_for(i, now) >= patience };
@@ -201,13 +209,15 @@ impl Placement for Herd {
         actions.extend(self.placements(&demand, &outlook, &at, crowded, snapshot.time));
         let mut follow = pages::follow(snapshot, &demand, &outlook);
         follow.retain(|action| self.may_move_again(action, snapshot.time));
-        let mut waiting = !actions.is_empty();
-        if self.mechanisms.pages {
-            waiting |= !follow.is_empty();
-            self.remember(&follow, snapshot.time);
-            actions.extend(follow);
+        if !self.mechanisms.pages {
+            follow.clear();
         }
-        let quiet = !waiting && self.nobody_is_left(&demand, snapshot.time, crowded);
+        let calm = actions.is_empty() && follow.is_empty();
+        self.calm_since = if calm { self.calm_since.or(Some(snapshot.time)) } else { None };
+        follow.extend(self.shared_out(snapshot, &demand, &outlook));
+        self.remember(&follow, snapshot.time);
+        actions.extend(follow);
+        let quiet = actions.is_empty() && self.nobody_is_left(&demand, snapshot.time, crowded);
         let converged = quiet && self.is_enough(strength_permille, snapshot.time);
         self.quiet_since = if quiet { self.quiet_since.or(Some(snapshot.time)) } else { None };
         Plan { actions, strength_permille, converged, waiting: None }
@@ -266,7 +276,7 @@ impl Herd {
     ) -> Vec<Action> {
         let mut actions = Vec::new();
         for (i, task) in demand.tasks.iter().enumerate() {
-            let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let known = demand.is_known(i);
             let stays = at[i] == task.now;
             if !known || stays && (task.placed || !crowded) || self.is_relieved(i, now) {
                 continue;
@@ -280,6 +290,19 @@ impl Herd {
             let reason = reason(demand, outlook, at, i, stays);
             actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });
         }
+        actions
+    }
+
+    /// Memory that several nodes use, once everybody has been where they are for a while.
+    fn shared_out(&self, snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Action> {
+        let now = snapshot.time;
+        let calm = self.calm_since.is_some_and(|since| now.since(since) >= SETTLE);
+        if !(calm && self.mechanisms.pages && self.mechanisms.interleave) {
+            return Vec::new();
+        }
+        let most = pages::MOST_BYTES.pages(snapshot.page_size);
+        let mut actions = interleave::spread(snapshot, demand, outlook, most);
+        actions.retain(|action| self.may_move_again(action, now));
         actions
     }
 

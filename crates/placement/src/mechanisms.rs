@@ -5,6 +5,15 @@
 pub struct Mechanisms {
     /// Pages follow tasks. Without: they are left to the kernel.
     pub pages: bool,
+    /// Memory that several nodes use alike is shared out over those.
+    pub interleave: bool,
+    /// Tasks are left alone most of whose memory takes no hinting faults. (It is whoever looks that
+    /// leaves them alone.)
+    pub coverage: bool,
+    /// Memory that several processes map is one thing. (It is whoever looks that tells.)
+    pub objects: bool,
+    /// Virtual nodes stay whole. (It is whoever looks that tells them.)
+    pub units: bool,
     /// Small problems are solved exactly. Without: by moves and swaps alone.
     pub exact: bool,
     /// Where tasks crowd, those that are already right are held.
@@ -16,11 +25,22 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 5] = ["pages", "exact", "hold", "relief", "quiet"];
+pub const NAMES: [&str; 9] =
+    ["pages", "interleave", "coverage", "objects", "units", "exact", "hold", "relief", "quiet"];
 
 impl Default for Mechanisms {
     fn default() -> Self {
-        Mechanisms { pages: true, exact: true, hold: true, relief: true, quiet: true }
+        Mechanisms {
+            pages: true,
+            interleave: true,
+            coverage: true,
+            objects: true,
+            units: true,
+            exact: true,
+            hold: true,
+            relief: true,
+            quiet: true,
+        }
     }
 }
 
@@ -29,6 +49,10 @@ impl Mechanisms {
     pub fn leave_out(&mut self, name: &str) -> bool {
         let part = match name {
             "pages" => &mut self.pages,
+            "interleave" => &mut self.interleave,
+            "coverage" => &mut self.coverage,
+            "objects" => &mut self.objects,
+            "units" => &mut self.units,
             "exact" => &mut self.exact,
             "hold" => &mut self.hold,
             "relief" => &mut self.relief,
@@ -54,8 +78,17 @@ mod tests {
         let mut all = Mechanisms::default();
         assert!(!all.leave_out("luck"));
         assert!(NAMES.iter().all(|name| all.leave_out(name)));
-        let none =
-            Mechanisms { pages: false, exact: false, hold: false, relief: false, quiet: false };
+        let none = Mechanisms {
+            pages: false,
+            interleave: false,
+            coverage: false,
+            objects: false,
+            units: false,
+            exact: false,
+            hold: false,
+            relief: false,
+            quiet: false,
+        };
         assert_eq!(all, none);
     }
 }

@@ -11,17 +11,17 @@ use crate::outlook::{Outlook, Prospect};
 
 /// Least share of a region's use, per mille, that must come from the destination. Guessed: well
 /// above half, so that noise in the evidence does not send shared memory to and fro.
-const MIN_USE_PERMILLE: u64 = 600;
+pub const MIN_USE_PERMILLE: u64 = 600;
 
 /// Known pages from which a region is worth a call. Guessed.
-const MIN_KNOWN_PAGES: u64 = 4;
+pub const MIN_KNOWN_PAGES: u64 = 4;
 
 /// Misplaced per mille of a region's known pages from which it is moved: stragglers that the
 /// kernel's faults will bring are not worth a call each.
 const MIN_MISPLACED_PERMILLE: u64 = 60;
 
 /// Most memory that one plan moves.
-const MOST_BYTES: Bytes = Bytes(16 << 20);
+pub const MOST_BYTES: Bytes = Bytes(16 << 20);
 
 /// The moves, most misplaced first.
 #[must_use]
@@ -30,7 +30,7 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Ac
         return Vec::new();
     }
     let mut moves = Vec::new();
-    for (b, bundle) in demand.bundles.iter().enumerate() {
+    for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
         let &Prospect { ref weights, memory: to } = outlook.of(b);
         let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
         let there = weights.iter().filter(|(node, _)| *node == to);
@@ -72,8 +72,17 @@ fn misplaced(snapshot: &Snapshot, r: usize, to: NodeId) -> Option<Pages> {
     if known < MIN_KNOWN_PAGES || elsewhere * 1000 < known * MIN_MISPLACED_PERMILLE {
         return None;
     }
+    Some(Pages(expected_pages(snapshot, r, to)))
+}
+
+/// Pages of a region expected to move to a node, with those not seen yet taken to lie like the seen
+/// ones.
+pub fn expected_pages(snapshot: &Snapshot, r: usize, to: NodeId) -> u64 {
+    let region = &snapshot.regions[r];
+    let known = region.known_pages().0;
+    let elsewhere = known - region.pages_on(to).0;
     let whole = region.len.pages(snapshot.page_size).0;
-    Some(Pages((whole * elsewhere).div_ceil(known)))
+    (whole * elsewhere).div_ceil(known.max(1))
 }
 
 #[cfg(test)]

@@ -46,6 +46,8 @@ impl Observe for Sim {
             nodes: topology.nodes.iter().map(state).collect(),
             topology,
             tasks,
+            common: Vec::new(),
+            units: Vec::new(),
             regions: Vec::new(),
             sharing: Vec::new(),
             grade: EvidenceGrade::HintingFaults,

@@ -177,6 +177,9 @@ impl Runner {
             faults,
             journal: session.journal(),
             acts: !only_says(args),
+            coverage: parts(args).coverage,
+            objects: parts(args).objects,
+            units: parts(args).units,
             pause: Nanos::from_secs_f64(args.pause),
             beat: Box::new(move || pulse.beat()),
         })?;

@@ -155,6 +155,9 @@ fn live(seed: u64) -> Story {
         faults,
         journal: Box::new(journal),
         acts: true,
+        coverage: true,
+        objects: true,
+        units: true,
         pause: Nanos(2_000_000),
         beat: Box::new(|| {}),
     };

@@ -7,9 +7,11 @@ use std::path::Path;
 use std::rc::Rc;
 
 use numaherd_linux::ReadError;
-use numaherd_linux::memory::maps::AnonymousRange;
+use numaherd_linux::memory::maps::{AnonymousRange, ObjectRange};
 use numaherd_linux::memory::numa_maps::Mapping;
+use numaherd_linux::memory::residence::Unseen;
 use numaherd_linux::process::{SchedStat, TaskStat};
+use numaherd_linux::respect::Coverage;
 use numaherd_linux::sys::SysError;
 use numaherd_linux::sys::pages::PageStatus;
 use numaherd_linux::system::{Machine, Memory, Tasks};
@@ -81,6 +83,10 @@ impl Tasks for Shared {
         Ok(kernel.tasks.iter().filter(|(tid, t)| **tid == t.tgid).map(|(tid, _)| *tid).collect())
     }
 
+    fn command_line(&mut self, _: u32) -> Option<Vec<u8>> {
+        None
+    }
+
     fn has_mark(&mut self, tgid: u32, _: &str) -> Result<Option<bool>, ReadError> {
         let kernel = self.0.borrow();
         Ok(kernel.tasks.contains_key(&tgid).then(|| kernel.marked.contains(&tgid)))
@@ -147,13 +153,20 @@ impl Memory for Shared {
         Ok(kernel.memory.get(&tgid).map(ranges))
     }
 
+    fn shared_ranges(&mut self, _: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        Ok(Some(Vec::new()))
+    }
+
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
         self.0.borrow().watched.contains(&tgid).then_some("its memory is handled by others")
     }
 
-    fn coverage(&mut self, tgid: u32) -> Option<(u32, &'static str)> {
+    fn coverage(&mut self, tgid: u32) -> Option<Coverage> {
         let hidden = self.0.borrow().hidden.contains(&tgid);
-        Some(if hidden { (100, "memory with a policy") } else { (1000, "") })
+        let resident =
+            Bytes(self.0.borrow().memory.get(&tgid)?.len() as u64 * PAGES as u64 * PAGE_BYTES);
+        let permille = if hidden { 100 } else { 1000 };
+        Some(Coverage { permille, cause: Unseen::Policy, resident })
     }
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
@@ -176,6 +189,7 @@ impl Memory for Shared {
         tgid: u32,
         addresses: &[u64],
         to: NodeId,
+        _: bool,
     ) -> Result<Vec<PageStatus>, SysError> {
         let kernel = &mut *self.0.borrow_mut();
         if !kernel.may_act() {

@@ -48,6 +48,14 @@ pub struct Mover {
     without_huge: BTreeSet<ProcessId>,
 }
 
+/// Where pages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Destination {
+    pub node: NodeId,
+    /// With those that other processes map too.
+    pub shared: bool,
+}
+
 /// A page that is not where it should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stray {
@@ -86,7 +94,7 @@ impl Mover {
         system: &mut dyn System,
         process: ProcessId,
         ranges: &[Range<u64>],
-        to: NodeId,
+        to: Destination,
         beat: &mut dyn FnMut(),
     ) -> Vec<Outcome> {
         let begin = system.monotonic();
@@ -108,7 +116,7 @@ impl Mover {
         system: &mut dyn System,
         process: ProcessId,
         ranges: &[Range<u64>],
-        to: NodeId,
+        to: Destination,
         refused: &mut [Refusal],
         beat: &mut dyn FnMut(),
     ) -> Result<Vec<u64>, SysError> {
@@ -119,14 +127,14 @@ impl Mover {
             let start = addresses.start;
             (0..count).map(move |index| Stray { range, address: start + index * page })
         });
-        let before = strays(system, tgid, all.collect(), to)?;
+        let before = strays(system, tgid, all.collect(), to.node)?;
         let mut left = before.clone();
         let heads: Vec<u64> =
             left.iter().map(|s| s.address).filter(|a| a.is_multiple_of(HUGE_BYTES)).collect();
         if !heads.is_empty() && !self.without_huge.contains(&process) {
             beat();
-            system.migrate(tgid, &heads, to)?;
-            left = strays(system, tgid, left, to)?;
+            system.migrate(tgid, &heads, to.node, to.shared)?;
+            left = strays(system, tgid, left, to.node)?;
             if before.len() - left.len() <= heads.len() {
                 self.without_huge.insert(process);
             }
@@ -138,7 +146,7 @@ impl Mover {
                 break;
             }
         }
-        let after = if left.is_empty() { left } else { strays(system, tgid, left, to)? };
+        let after = if left.is_empty() { left } else { strays(system, tgid, left, to.node)? };
         let mut moved = vec![0; ranges.len()];
         for stray in &before {
             moved[stray.range] += 1;
@@ -156,7 +164,7 @@ impl Mover {
         system: &mut dyn System,
         tgid: u32,
         chunk: &[Stray],
-        to: NodeId,
+        to: Destination,
         answers: &mut Answers,
         beat: &mut dyn FnMut(),
     ) -> Result<bool, SysError> {
@@ -169,13 +177,15 @@ impl Mover {
             let together = self.together();
             let addresses: Vec<u64> = rest.iter().map(|stray| stray.address).collect();
             let begin = system.monotonic();
-            let status = match system.migrate(tgid, &in_batches(&addresses, together), to) {
-                Err(error) if error.errno() == Some(libc::ENOMEM) => {
-                    answers.extend(addresses.iter().map(|&address| (address, PageStatus::Full)));
-                    return Ok(false);
-                }
-                status => status?,
-            };
+            let status =
+                match system.migrate(tgid, &in_batches(&addresses, together), to.node, to.shared) {
+                    Err(error) if error.errno() == Some(libc::ENOMEM) => {
+                        answers
+                            .extend(addresses.iter().map(|&address| (address, PageStatus::Full)));
+                        return Ok(false);
+                    }
+                    status => status?,
+                };
             let tried = tried(&status, together).min(rest.len());
             let each = system.monotonic().since(begin).0 / tried.max(1) as u64;
             let pause = Nanos(each * together.min(tried) as u64);
@@ -330,7 +340,8 @@ mod tests {
         let range = start..start + 16 * 4096;
         let ranges = std::slice::from_ref(&range);
         let mut mover = Mover::new(Nanos(2_000_000));
-        let outcomes = mover.move_ranges(&mut running, process, ranges, node, &mut || beats += 1);
+        let to = Destination { node, shared: false };
+        let outcomes = mover.move_ranges(&mut running, process, ranges, to, &mut || beats += 1);
         assert_eq!((outcomes, beats), (vec![Outcome::Done { moved: Pages(0) }], 0));
     }
 }

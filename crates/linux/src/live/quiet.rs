@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Nanos, ProcessId};
+use numaherd_model::{Bytes, Nanos, ProcessId};
 
+use crate::memory::residence::{Residence, Unseen};
+use crate::sys::{clock, pages};
 use crate::system::System;
 
 /// How often quotas are looked at, and how long a process counts as throttled after its group last
@@ -16,6 +18,13 @@ const COVERAGE_AGE: Nanos = Nanos(5_000_000_000);
 /// A process's coverage below this, per mille, and its faults say little of where its memory is.
 const LEAST_COVERAGE_PERMILLE: u32 = 500;
 
+/// Where page tables have to be walked to know the coverage, this part of the time that a process
+/// lives goes into it at the most: 0.2 % of a CPU. Guessed.
+const WALK_PART: u64 = 500;
+
+/// What walking one page's entry costs before it was measured. Guessed: 100 ns.
+const PAGE_WALK: Nanos = Nanos(100);
+
 /// How often it is looked whether a process's pages are to stay.
 const STAYS_AGE: Nanos = Nanos(30_000_000_000);
 
@@ -23,7 +32,20 @@ const STAYS_AGE: Nanos = Nanos(30_000_000_000);
 #[derive(Debug, Default)]
 pub struct Aside {
     quotas: BTreeMap<ProcessId, Quota>,
-    coverage: BTreeMap<ProcessId, (Nanos, Option<String>)>,
+    coverage: BTreeMap<ProcessId, Seen>,
+}
+
+/// What is known of a process's coverage.
+#[derive(Debug)]
+struct Seen {
+    /// When a cheap look is due.
+    next: Nanos,
+    /// When page tables may be walked.
+    walk: Nanos,
+    /// What single mappings came to when they were walked last, and the memory there was.
+    walked: Option<(Bytes, Option<String>)>,
+    /// Why its faults say little, if they do.
+    why: Option<String>,
 }
 
 #[derive(Debug)]
@@ -34,9 +56,21 @@ struct Quota {
 }
 
 impl Aside {
-    /// Whether a process's tasks are left alone.
-    pub fn has(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) -> bool {
-        self.is_throttled(system, process, now) || self.is_hidden(system, process, now)
+    /// Whether a process's tasks are left alone. Where evidence is faults, so are those of a process
+    /// most of whose memory takes none.
+    pub fn has(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        by_faults: bool,
+        now: Nanos,
+    ) -> bool {
+        self.is_throttled(system, process, now) || by_faults && self.is_hidden(system, process, now)
+    }
+
+    /// Whether a process's faults say little of where its memory is.
+    pub fn is_unseen(&self, process: ProcessId) -> bool {
+        self.coverage.get(&process).is_some_and(|seen| seen.why.is_some())
     }
 
     /// Who is, and why.
@@ -44,9 +78,7 @@ impl Aside {
         let quotas = self.quotas.iter().filter(|(_, quota)| quota.throttled);
         let text = "its control group runs out of its quota of CPU time (cpu.max)";
         let quotas = quotas.map(move |(process, _)| (*process, text.to_string()));
-        let hidden = |(process, (_, why)): (&ProcessId, &(Nanos, Option<String>))| {
-            Some((*process, why.clone()?))
-        };
+        let hidden = |(process, seen): (&ProcessId, &Seen)| Some((*process, seen.why.clone()?));
         quotas.chain(self.coverage.iter().filter_map(hidden))
     }
 
@@ -70,23 +102,59 @@ impl Aside {
     }
 
     fn is_hidden(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) -> bool {
-        if let Some((at, why)) = self.coverage.get(&process)
-            && now.since(*at) < COVERAGE_AGE
-        {
-            return why.is_some();
+        let first = Seen { next: now, walk: now, walked: None, why: None };
+        let seen = self.coverage.entry(process).or_insert(first);
+        if now >= seen.next {
+            seen.next = Nanos(now.0 + COVERAGE_AGE.0);
+            seen.look(system, process, now);
         }
-        let coverage = system.coverage(process.tgid);
-        let low = coverage.filter(|(permille, _)| *permille < LEAST_COVERAGE_PERMILLE);
-        let why = low.map(|(permille, cause)| {
-            format!(
-                "only {} % of its memory can be seen in use, most of the rest is {cause}",
-                permille / 10
-            )
-        });
-        let hidden = why.is_some();
-        self.coverage.insert(process, (now, why));
-        hidden
+        seen.why.is_some()
     }
+}
+
+impl Seen {
+    /// A look at the sum first; at single mappings only where that shows nothing, what there is has
+    /// changed by half, and the process has lived long enough to be worth it.
+    fn look(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) {
+        let Some(cheap) = system.coverage(process.tgid) else {
+            self.why = None;
+            return;
+        };
+        self.why = told(cheap.permille, cheap.cause);
+        if self.why.is_some() {
+            return;
+        }
+        let changed = |&(then, _): &(Bytes, _)| {
+            let (less, more) = (then.min(cheap.resident), then.max(cheap.resident));
+            more.0 >= less.0 + less.0 / 2
+        };
+        if now >= self.walk && self.walked.as_ref().is_none_or(changed) {
+            let age = system.since_boot().0.saturating_sub(process.start * clock::tick().0);
+            let expected = cheap.resident.0 / pages::size().0 * PAGE_WALK.0 * WALK_PART;
+            if self.walked.is_some() || age >= expected {
+                self.walk(system, process, cheap.resident);
+            }
+        }
+        self.why = self.walked.as_ref().and_then(|(_, why)| why.clone());
+    }
+
+    fn walk(&mut self, system: &mut dyn System, process: ProcessId, resident: Bytes) {
+        let begin = system.monotonic();
+        let Ok(mappings) = system.mappings(process.tgid) else { return };
+        let residence = Residence::of(&mappings.unwrap_or_default());
+        let why = residence.coverage_permille().zip(residence.main_cause());
+        self.walked = Some((resident, why.and_then(|(permille, cause)| told(permille, cause))));
+        let end = system.monotonic();
+        self.walk = Nanos(end.0 + end.since(begin).0 * WALK_PART);
+    }
+}
+
+/// Why a coverage is too low, if it is.
+fn told(permille: u32, cause: Unseen) -> Option<String> {
+    (permille < LEAST_COVERAGE_PERMILLE).then(|| {
+        let (seen, cause) = (permille / 10, cause.told());
+        format!("only {seen} % of its memory can be seen in use, most of the rest is {cause}")
+    })
 }
 
 /// Processes whose pages are to stay where they are.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::*;
-use crate::memory::maps;
+use crate::memory::maps::{self, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::sys::SysError;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
@@ -35,11 +35,15 @@ impl Memory for MadeUp<'_> {
         maps::read(self.0, tgid)
     }
 
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        maps::read_shared(self.0, tgid)
+    }
+
     fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
         None
     }
 
-    fn coverage(&mut self, _: u32) -> Option<(u32, &'static str)> {
+    fn coverage(&mut self, _: u32) -> Option<crate::respect::Coverage> {
         None
     }
 
@@ -51,7 +55,13 @@ impl Memory for MadeUp<'_> {
         Ok(addresses.iter().map(|&address| place(address)).collect())
     }
 
-    fn migrate(&mut self, _: u32, _: &[u64], _: NodeId) -> Result<Vec<PageStatus>, SysError> {
+    fn migrate(
+        &mut self,
+        _: u32,
+        _: &[u64],
+        _: NodeId,
+        _: bool,
+    ) -> Result<Vec<PageStatus>, SysError> {
         unreachable!("looking moves nothing")
     }
 }
@@ -124,20 +134,27 @@ fn what_is_no_maps_names_file_and_line() {
 }
 
 #[test]
-fn memory_with_a_policy_of_its_own_is_left_out() {
+fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("proc/1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("maps"), MAPS).unwrap();
-    let policies = "7f0000000000 bind:0 anon=1024 N0=1024 kernelpagesize_kB=4\n\
+    let policies = "400000 default huge anon=2 N1=2 kernelpagesize_kB=2048\n\
+                    7f0000000000 bind:0 anon=1024 N0=1024 kernelpagesize_kB=4\n\
                     7f0001000000 default anon=512 N1=512 kernelpagesize_kB=4\n";
     std::fs::write(folder.join("numa_maps"), policies).unwrap();
     let mut snapshot = two_of_three().snapshot();
     let mut memory = MadeUp(root.path());
     let mut known = Policies::default();
     fill(&mut memory, &mut snapshot, &mut known).unwrap();
-    let starts: Vec<u64> = snapshot.regions.iter().map(|region| region.id.start).collect();
-    assert_eq!(starts, [0x7f00_0120_0000]);
+    let told = |region: &Region| (region.id.start, region.pages.clone(), region.stays);
+    let on = |node: u32, pages: u64| vec![(NodeId(node), Pages(pages))];
+    let expected = [
+        (0x40_0000, on(1, 1024), true),
+        (0x7f00_0000_0000, on(0, 1024), true),
+        (0x7f00_0120_0000, on(1, 512), false),
+    ];
+    assert_eq!(snapshot.regions.iter().map(told).collect::<Vec<_>>(), expected);
     // For a while that is taken to stay so; then it is looked at again.
     std::fs::write(folder.join("numa_maps"), "").unwrap();
     let mut regions_after = |seconds: u64| {
@@ -146,5 +163,5 @@ fn memory_with_a_policy_of_its_own_is_left_out() {
         fill(&mut memory, &mut snapshot, &mut known).unwrap();
         snapshot.regions.len()
     };
-    assert_eq!((regions_after(9), regions_after(11)), (1, 3));
+    assert_eq!((regions_after(9), regions_after(11)), (3, 3));
 }
