@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
 .PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
-    fidelity-test speed tools-test conformance fuzz lookups manual clean
+    fidelity-test speed tools-test conformance fuzz pft lookups manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -86,9 +86,19 @@ conformance: build
 	$(CARGO) build --release --locked --package numaherd-linux --example conform
 	scripts/conformance $(BIN) $(dir $(BIN))examples/conform target/conformance
 
-# The parsers of memory policies, for ten minutes; needs nightly Rust and cargo-fuzz.
+# The parsers of memory policies, for ten minutes, and what reached new code into fuzz/corpus.txt,
+# which make test runs; needs nightly Rust and cargo-fuzz.
 fuzz:
+	$(CARGO) run --locked --quiet --package numaherd-linux --example corpus -- unpack fuzz/corpus.txt fuzz/corpus/policies
 	cd fuzz && $(CARGO) +nightly fuzz run policies -- -max_total_time=600 -max_len=300
+	cd fuzz && $(CARGO) +nightly fuzz cmin policies
+	$(CARGO) run --locked --quiet --package numaherd-linux --example corpus -- pack fuzz/corpus/policies fuzz/corpus.txt
+
+# The page fault test's tables and plots, here and in the emulated machine, held to the kernel's own
+# count and perf's; some ten minutes.
+pft: build
+	scripts/install-deps linux-perf
+	scripts/page-faults $(BIN) target/pft
 
 # Policy look-ups per second, with and without locks and references.
 lookups:

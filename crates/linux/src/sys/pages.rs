@@ -50,6 +50,9 @@ pub enum PageStatus {
 }
 
 impl PageStatus {
+    /// Only read so far, so that the kernel gave its shared page of zeroes; or nothing is mapped.
+    pub const ZEROES: PageStatus = PageStatus::Error(libc::EFAULT);
+
     /// Reads one number of the kernel's answer.
     #[must_use]
     pub fn from_raw(status: i32) -> Self {
