@@ -4,8 +4,8 @@
 CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit lint lab-test compare undo-test kernel-test topology-test \
-    fidelity-test speed tools-test conformance fuzz lookups dist results swarm manual clean
+.PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
+    fidelity-test speed tools-test conformance fuzz pft lookups dist results swarm manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -42,6 +42,13 @@ compare: build
 	$(BIN) compare numa01 --html target/numa01.html
 	$(BIN) compare numa01 --start placed --placements off,kernel,bind,herd
 
+# The tables of the AutoNUMA slides on the emulated machine modelled on theirs (docs/lab.md); twenty
+# minutes.
+SLIDES = numa02 numa01 numa01_thread_alloc
+slides: build
+	for workload in $(SLIDES); do $(BIN) compare $$workload --on lab:autonuma --quick --dilation 5 \
+	    --placements bind,inverse,off || exit 1; done
+
 # Our BPF on every kernel: Debian's 6.1 and 6.12, and one with sched_ext, which is built once (ten
 # minutes on two idle cores).
 kernel-test: build
@@ -55,8 +62,8 @@ kernel-test: build
 topology-test: build
 	TOPOLOGIES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 odd_machines
 
-# Measures emulated machines from inside against their files; some ten minutes, on a quiet host. Not
-# part of make test: it does not pass for every machine yet (docs/lab.md).
+# Measures emulated machines from inside against their files; five minutes, on a quiet host
+# (docs/lab.md), which is why it is not part of make test.
 fidelity-test: build
 	MACHINES=all $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 the_machine_is
 
@@ -79,9 +86,19 @@ conformance: build
 	$(CARGO) build --release --locked --package numaherd-linux --example conform
 	scripts/conformance $(BIN) $(dir $(BIN))examples/conform target/conformance
 
-# The parsers of memory policies, for ten minutes; needs nightly Rust and cargo-fuzz.
+# The parsers of memory policies, for ten minutes, and what reached new code into fuzz/corpus.txt,
+# which make test runs; needs nightly Rust and cargo-fuzz.
 fuzz:
+	$(CARGO) run --locked --quiet --package numaherd-linux --example corpus -- unpack fuzz/corpus.txt fuzz/corpus/policies
 	cd fuzz && $(CARGO) +nightly fuzz run policies -- -max_total_time=600 -max_len=300
+	cd fuzz && $(CARGO) +nightly fuzz cmin policies
+	$(CARGO) run --locked --quiet --package numaherd-linux --example corpus -- pack fuzz/corpus/policies fuzz/corpus.txt
+
+# The page fault test's tables and plots, here and in the emulated machine, held to the kernel's own
+# count and perf's; some ten minutes.
+pft: build
+	scripts/install-deps linux-perf
+	scripts/page-faults $(BIN) target/pft
 
 # Policy look-ups per second, with and without locks and references.
 lookups:

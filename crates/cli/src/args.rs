@@ -6,7 +6,7 @@ mod memory;
 mod simulate;
 mod workload;
 
-pub use memory::{Manual, Memtoy, PftArgs, PolicyArgs, Run};
+pub use memory::{MEMTOY_COMMANDS, Manual, Memtoy, PftArgs, PolicyArgs, Run};
 
 use std::path::PathBuf;
 

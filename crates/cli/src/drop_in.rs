@@ -18,6 +18,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use numaherd_linux::sys::signal;
 use numaherd_linux::universe;
 use numaherd_mempolicy::intent::{Lists, Universes};
 use numaherd_mempolicy::lists::Resolved;
@@ -25,11 +26,18 @@ use numaherd_model::Topology;
 
 use crate::commands::run;
 
+/// The tools, as the table above has them.
+const NAMES: [&str; 5] = ["numactl", "numastat", "migratepages", "memhog", "numad"];
+
 /// Behaves as the tool whose name we were called by; None if it is our own.
 pub fn called_as() -> Option<ExitCode> {
     let mut words = std::env::args_os();
     let program = words.next()?;
     let name = Path::new(&program).file_name()?.to_str()?.to_string();
+    if !NAMES.contains(&name.as_str()) {
+        return None;
+    }
+    signal::end_with_the_pipe();
     let words: Vec<OsString> = words.collect();
     let texts = || words.iter().map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>();
     match name.as_str() {

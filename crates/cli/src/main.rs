@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use clap::error::ErrorKind;
+use numaherd_linux::sys::signal;
 
 use args::{Cli, Command, LabCommand, PftArgs};
 
@@ -27,7 +28,10 @@ fn main() -> ExitCode {
         return code;
     }
     let result = match parse() {
-        Ok(Parsed::Pft(args)) => commands::pft::run(&args),
+        Ok(Parsed::Pft(args)) => {
+            signal::end_with_the_pipe();
+            commands::pft::run(&args)
+        }
         Ok(Parsed::Command(command)) => dispatch(*command),
         Err(error) => return told_by_clap(&error),
     };
@@ -59,6 +63,10 @@ fn parse() -> Result<Parsed, clap::Error> {
 }
 
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    // these only print, and have nothing to put back
+    if matches!(command, Command::Policy(_) | Command::Memtoy(_) | Command::Manual(_)) {
+        signal::end_with_the_pipe();
+    }
     match command {
         Command::Topology(args) => commands::topology::run(&args),
         // only clap's own words come here: `run` was read before
@@ -91,7 +99,11 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
 fn run_as_numactl_reads() -> Option<ExitCode> {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let (command, words) = words.split_first()?;
-    (command == "run").then(|| commands::run::ours(words))
+    if command != "run" {
+        return None;
+    }
+    signal::end_with_the_pipe();
+    Some(commands::run::ours(words))
 }
 
 /// Help and version as they are; an error of the command line on one line.

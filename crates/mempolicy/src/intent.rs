@@ -6,12 +6,12 @@
 //! let words: Vec<String> = ["-N", "0", "-m", "same", "ls"].map(str::to_string).into();
 //! let universes = Universes::whole("0-1".parse().unwrap(), "0-7".parse().unwrap());
 //! let intent = Intent::read(&mut Options::new(&words), &universes, |_| None).unwrap();
-//! assert_eq!(intent.words(), ["--cpunodebind=0", "--membind=0"]);
+//! assert_eq!(intent.words(&universes).unwrap(), ["--cpunodebind=0", "--membind=0"]);
 //! ```
 
 use numaherd_model::{CpuId, CpuSet, NodeId, NodeSet};
 
-use crate::lists::{ListError, Resolved, Universe, parse_cpus, parse_nodes};
+use crate::lists::{self, ListError, Resolved, Universe, parse_cpus, parse_nodes};
 use crate::numactl::{Given, Key, OptionError, Options};
 use crate::{Flags, Mode, Request};
 
@@ -42,7 +42,8 @@ fn count<T: numaherd_model::Member>(set: &numaherd_model::IdSet<T>) -> u32 {
     u32::try_from(set.len()).unwrap_or(u32::MAX)
 }
 
-/// What options ask for, as far as it concerns a process.
+/// What options ask for, as far as it concerns a process. Of `cpu_nodes` and `cpus` only the one
+/// that was given last counts, and the other is None.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Intent {
     /// The policy; None leaves the one there is.
@@ -110,11 +111,11 @@ impl Intent {
                 return Ok(());
             }
             Key::Cpunodebind => {
-                self.cpu_nodes = Some(lists.nodes(given.text())?);
+                (self.cpu_nodes, self.cpus) = (Some(lists.nodes(given.text())?), None);
                 return Ok(());
             }
             Key::Physcpubind => {
-                self.cpus = Some(lists.cpus(given.text())?);
+                (self.cpus, self.cpu_nodes) = (Some(lists.cpus(given.text())?), None);
                 return Ok(());
             }
             Key::HomeNode => {
@@ -138,37 +139,58 @@ impl Intent {
         Ok(())
     }
 
-    /// The options that ask for this, in numactl's words.
+    /// The options that ask for this, in numactl's words: those that a process of `universes` may
+    /// use as they are, else with --all. None if no list names these nodes or CPUs.
     #[must_use]
-    pub fn words(&self) -> Vec<String> {
+    pub fn words(&self, universes: &Universes) -> Option<Vec<String>> {
+        let plain = self.words_within(&universes.nodes, &universes.cpus);
+        plain.or_else(|| {
+            let wide = self.words_within(&universes.all_nodes, &universes.all_cpus)?;
+            Some([vec!["--all".to_string()], wide].concat())
+        })
+    }
+
+    fn words_within(
+        &self,
+        nodes: &Universe<NodeId>,
+        cpus: &Universe<CpuId>,
+    ) -> Option<Vec<String>> {
         let mut words = Vec::new();
-        let mut add = |option: &str, list: String| words.push(format!("--{option}={list}"));
-        if let Some(nodes) = &self.cpu_nodes {
-            add("cpunodebind", nodes.to_string());
-        }
-        if let Some(cpus) = &self.cpus {
-            add("physcpubind", cpus.to_string());
-        }
-        let Some(Request { mode, flags, nodes }) = &self.policy else { return words };
-        if flags.has(Flags::BALANCING) {
-            words.push("--balancing".to_string());
-        }
-        let option = match mode {
-            Mode::Local => {
-                words.push("--localalloc".to_string());
-                return words;
-            }
-            Mode::Default | Mode::Interleave => "interleave",
-            Mode::WeightedInterleave => "weighted-interleave",
-            Mode::Bind => "membind",
-            Mode::Preferred => "preferred",
-            Mode::PreferredMany => "preferred-many",
+        let option = |name: &str, set: &NodeSet| {
+            lists::format(set, nodes).map(|list| format!("--{name}={list}"))
         };
-        words.push(format!("--{option}={nodes}"));
-        if let Some(home) = self.home {
-            words.push(format!("--home-node={home}"));
+        if let Some(set) = &self.cpu_nodes {
+            words.push(option("cpunodebind", set)?);
         }
-        words
+        if let Some(set) = &self.cpus {
+            words.push(format!("--physcpubind={}", lists::format(set, cpus)?));
+        }
+        if let Some(Request { mode, flags, nodes }) = &self.policy {
+            if flags.has(Flags::BALANCING) {
+                words.push("--balancing".to_string());
+            }
+            words.push(match mode {
+                Mode::Local => "--localalloc".to_string(),
+                mode => option(option_of(*mode), nodes)?,
+            });
+        }
+        if let Some(home) = self.home {
+            words.push(option("home-node", &[home].into_iter().collect())?);
+        }
+        Some(words)
+    }
+}
+
+/// The option that asks for a mode.
+fn option_of(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Local => "localalloc",
+        // interleaving over nothing takes the policy away
+        Mode::Default | Mode::Interleave => "interleave",
+        Mode::WeightedInterleave => "weighted-interleave",
+        Mode::Bind => "membind",
+        Mode::Preferred => "preferred",
+        Mode::PreferredMany => "preferred-many",
     }
 }
 

@@ -151,15 +151,34 @@ fn parse<T: Member>(
         }
     }
     if inverted {
-        for id in (0..universe.configured).map(T::from_number) {
-            if set.contains(id) {
-                set.remove(id);
-            } else {
-                set.insert(id);
-            }
-        }
+        invert(&mut set, universe);
     }
     Ok(set)
+}
+
+fn invert<T: Member>(set: &mut IdSet<T>, universe: &Universe<T>) {
+    for id in (0..universe.configured).map(T::from_number) {
+        if set.contains(id) {
+            set.remove(id);
+        } else {
+            set.insert(id);
+        }
+    }
+}
+
+/// The list that reads as `set`: plain if all of it may be named, else inverted. None if no list
+/// reads so.
+///
+/// Worked example: of 4 nodes 1 and 3 may be named; `1,3` stays `1,3`, and `0,2-3` is `!1`.
+#[must_use]
+pub fn format<T: Member>(set: &IdSet<T>, universe: &Universe<T>) -> Option<String> {
+    if set.is_subset(&universe.allowed) {
+        return Some(set.to_string());
+    }
+    let mut named = set.clone();
+    invert(&mut named, universe);
+    let can_be_read = !named.is_empty() && named.is_subset(&universe.allowed);
+    can_be_read.then(|| format!("!{named}"))
 }
 
 /// A number at the beginning and what is behind it; relative ones count within `allowed`, and
@@ -269,6 +288,11 @@ mod tests {
         assert_eq!(cpus("+0-2").unwrap(), "4,6-7");
         assert!(cpus("+3").is_err());
         assert_eq!(cpus("!4,6").unwrap(), "0-3,5,7");
+        let list = |set: &str| format::<CpuId>(&set.parse().unwrap(), &universe);
+        assert_eq!(list("4,7").unwrap(), "4,7");
+        assert_eq!(list("0-3,5,7").unwrap(), "!4,6");
+        // 5 could be left out only by naming it, and it may not be named
+        assert_eq!(list("0-4,6-7"), None);
     }
 
     proptest! {
@@ -277,6 +301,21 @@ mod tests {
             let set: NodeSet = ids.into_iter().map(NodeId).collect();
             let universe = Universe { allowed: "0-63".parse().unwrap(), configured: 64 };
             prop_assert_eq!(parse_nodes(&set.to_string(), &universe, |_| None).unwrap(), set);
+        }
+
+        /// Whatever a list comes to can be written as a list again, inverted ones too.
+        #[test]
+        fn what_is_read_can_be_written(
+            allowed in proptest::collection::btree_set(0u32..12, 1..9),
+            configured in 0u32..12,
+            text in "!?[0-9](,[0-9]|-[0-9]){0,3}",
+        ) {
+            let allowed: NodeSet = allowed.into_iter().map(NodeId).collect();
+            let universe = Universe { allowed, configured };
+            if let Ok(set) = parse_nodes(&text, &universe, |_| None) {
+                let written = format(&set, &universe).expect("it was read from a list");
+                prop_assert_eq!(parse_nodes(&written, &universe, |_| None).unwrap(), set);
+            }
         }
 
         #[test]

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::chart::ChartError;
+use crate::chart::{ChartError, escape};
 
 /// Means of the runs with so many workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -23,6 +23,13 @@ pub struct FaultRow {
     pub pages: u64,
     /// Minor faults of one run, as the kernel counted them; the mean.
     pub minor_faults: f64,
+}
+
+impl FaultRow {
+    /// Minor faults for each page; 1 where the kernel counted what was computed.
+    fn faults_per_page(&self) -> f64 {
+        self.minor_faults / self.pages as f64
+    }
 }
 
 /// One kind of memory and policy.
@@ -48,17 +55,21 @@ pub struct Faults {
 }
 
 /// The tables as text, in the columns of the mempolicy rework of 2008: per CPU second, per wall
-/// second.
+/// second; behind them the kernel's minor faults for each page computed.
 #[must_use]
 pub fn text(faults: &Faults) -> String {
     let mut out = String::new();
     for table in &faults.tables {
         // writing to a String cannot fail
-        let _ =
-            writeln!(out, "\t\t{}\n{:<4}{:>12}{:>12}", table.name, "N", "flt/cpu/s", "flt/wall/s");
+        let _ = writeln!(
+            out,
+            "\t\t{}\n{:<4}{:>12}{:>12}{:>12}",
+            table.name, "N", "flt/cpu/s", "flt/wall/s", "minflt/page"
+        );
         for row in &table.rows {
             let (cpu, wall) = (row.per_cpu_second, row.per_wall_second);
-            let _ = writeln!(out, "{:<4}{cpu:>12.0}{wall:>12.0}", row.workers);
+            let counted = row.faults_per_page();
+            let _ = writeln!(out, "{:<4}{cpu:>12.0}{wall:>12.0}{counted:>12.4}", row.workers);
         }
         out.push('\n');
     }
@@ -85,6 +96,24 @@ pub fn csv(faults: &Faults) -> String {
         }
     }
     out
+}
+
+/// A page that holds the plots, the tables and the data, and fetches nothing.
+///
+/// # Errors
+/// The drawing library's.
+pub fn page(faults: &Faults) -> Result<String, ChartError> {
+    let plots = svg(faults)?;
+    let title = escape(&format!("Page faults a second on {}", faults.machine));
+    Ok(format!(
+        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
+         <style>body{{font:15px/1.5 sans-serif;max-width:58em;margin:2em auto;color:#333}}\
+         pre{{overflow-x:auto;background:#f6f6f6;padding:1em;font-size:13px}}</style>\n\
+         <h1>{title}</h1>\n{plots}\n<pre>{}</pre>\n\
+         <details><summary>Data (CSV)</summary><pre>{}</pre></details>\n",
+        escape(&text(faults)),
+        escape(&csv(faults))
+    ))
 }
 
 /// Pixels.
@@ -185,8 +214,10 @@ mod tests {
     #[test]
     fn tables_have_the_columns_of_2008() {
         let text = text(&faults());
-        assert!(text.starts_with("\t\tanon+sys-default\nN      flt/cpu/s  flt/wall/s\n"), "{text}");
-        assert!(text.contains("2         180000      323742\n"), "{text}");
+        let head = "\t\tanon+sys-default\nN      flt/cpu/s  flt/wall/s minflt/page\n";
+        assert!(text.starts_with(head), "{text}");
+        // 1003 faults for 1000 pages
+        assert!(text.contains("2         180000      323742      1.0030\n"), "{text}");
         assert!(text.ends_with("64 MiB, means of 10 runs, 2x4\n"));
         assert_eq!(csv(&faults()).lines().count(), 5);
     }
@@ -197,5 +228,9 @@ mod tests {
         // two lines and two legends in each of two plots, and the axes
         assert!(picture.matches("<polyline").count() >= 8, "{picture}");
         assert!(picture.contains("anon+vma-policy") && !picture.contains("href="));
+        let page = page(&faults()).unwrap();
+        assert!(page.contains(&picture) && page.contains("minflt/page"), "{page}");
+        // the only address is the name of SVG's vocabulary, which nobody fetches
+        assert_eq!(page.matches("http").count(), page.matches("xmlns=\"http").count());
     }
 }

@@ -74,8 +74,8 @@ impl Faulted {
 struct Share {
     start_ns: u64,
     end_ns: u64,
-    user_us: u64,
-    system_us: u64,
+    user_ns: u64,
+    system_ns: u64,
     minor_faults: u64,
     failed: u64,
 }
@@ -87,12 +87,15 @@ struct Share {
 pub fn run(pft: &Pft, cpus: &[u32]) -> Result<Faulted, WorkloadError> {
     let page = page_size();
     let each = pft.size_bytes / pft.workers.max(1) / page;
-    if pft.workers == 0 || each == 0 || pft.lines == 0 || pft.lines > page / LINE_BYTES {
-        let problem = format!(
-            "a page for each of {} workers and 1 to {} cache lines are needed",
-            pft.workers,
-            page / LINE_BYTES
-        );
+    let most_lines = page / LINE_BYTES;
+    if pft.lines == 0 || pft.lines > most_lines {
+        let problem = format!("{} cache lines: a page has 1 to {most_lines}", pft.lines);
+        return Err(WorkloadError::Params { problem });
+    }
+    if pft.workers == 0 || each == 0 {
+        let Pft { size_bytes, workers, .. } = pft;
+        let problem =
+            format!("{size_bytes} bytes: each of {workers} workers needs a page of {page}");
         return Err(WorkloadError::Params { problem });
     }
     let region = Region::new(each * pft.workers * page, pft.shared)?;
@@ -118,8 +121,8 @@ pub fn run(pft: &Pft, cpus: &[u32]) -> Result<Faulted, WorkloadError> {
     let last = shares.iter().map(|share| share.end_ns).max().unwrap_or(0);
     Ok(Faulted {
         pages: (each * pft.workers) as u64,
-        user_seconds: sum(|share| share.user_us) as f64 / 1e6,
-        system_seconds: sum(|share| share.system_us) as f64 / 1e6,
+        user_seconds: sum(|share| share.user_ns) as f64 / 1e9,
+        system_seconds: sum(|share| share.system_ns) as f64 / 1e9,
         wall_seconds: (last - first) as f64 / 1e9,
         minor_faults: sum(|share| share.minor_faults),
     })
@@ -206,7 +209,7 @@ impl Work {
     }
 
     fn share(&self, ready: bool) -> Share {
-        let before = usage();
+        let before = Usage::now();
         let start_ns = sys::monotonic_ns();
         let locked = !self.pft.lock || self.locked();
         for page in 0..self.pages {
@@ -222,13 +225,14 @@ impl Work {
             }
         }
         let end_ns = sys::monotonic_ns();
-        let after = usage();
+        let after = Usage::now();
+        let (user_ns, system_ns) = after.since(&before);
         Share {
             start_ns,
             end_ns,
-            user_us: after.0 - before.0,
-            system_us: after.1 - before.1,
-            minor_faults: after.2 - before.2,
+            user_ns,
+            system_ns,
+            minor_faults: after.minor_faults - before.minor_faults,
             failed: u64::from(!ready || !locked),
         }
     }
@@ -240,16 +244,38 @@ impl Work {
     }
 }
 
-/// User and system time in microseconds, and minor faults, of the calling thread.
-fn usage() -> (u64, u64, u64) {
-    // SAFETY: zeroes are a valid value, and the kernel fills the struct.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage
-    };
-    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
-    (micros(usage.ru_utime), micros(usage.ru_stime), usage.ru_minflt as u64)
+/// What the calling thread has used.
+struct Usage {
+    /// All CPU time, to the nanosecond.
+    cpu_ns: u64,
+    /// User time as the kernel divides it at ticks.
+    user_ns: u64,
+    minor_faults: u64,
+}
+
+impl Usage {
+    fn now() -> Usage {
+        let cpu_ns = sys::thread_cpu_ns();
+        // SAFETY: zeroes are a valid value, and the kernel fills the struct.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
+            usage
+        };
+        let user = usage.ru_utime;
+        Usage {
+            cpu_ns,
+            user_ns: user.tv_sec as u64 * 1_000_000_000 + user.tv_usec as u64 * 1000,
+            minor_faults: usage.ru_minflt as u64,
+        }
+    }
+
+    /// User and system time since then. Their sum is exact; how it divides is known to a tick.
+    fn since(&self, before: &Usage) -> (u64, u64) {
+        let all = self.cpu_ns - before.cpu_ns;
+        let user = self.user_ns.saturating_sub(before.user_ns).min(all);
+        (user, all - user)
+    }
 }
 
 fn page_size() -> usize {
@@ -321,6 +347,17 @@ impl Drop for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_sum_of_user_and_system_time_is_exact() {
+        let usage = |cpu_ns, user_ns| Usage { cpu_ns, user_ns, minor_faults: 0 };
+        // 7 ms in all, of which ticks saw 4 ms in user mode; and 1 ms, in which a tick saw 4 ms
+        assert_eq!(usage(9_000_000, 4_000_000).since(&usage(2_000_000, 0)), (4_000_000, 3_000_000));
+        assert_eq!(usage(3_000_000, 4_000_000).since(&usage(2_000_000, 0)), (1_000_000, 0));
+        let before = Usage::now();
+        let (user, system) = Usage::now().since(&before);
+        assert!(user + system > 0, "the clock stands still");
+    }
 
     const PLAIN: Pft = Pft {
         size_bytes: 4 << 20,

@@ -131,7 +131,28 @@ pub struct PolicyArgs {
     pub output: Format,
 }
 
+/// memtoy's commands, as its help and its man page have them.
+pub const MEMTOY_COMMANDS: &str = "\
+anon NAME SIZE [shared]         anonymous memory, private or shared with children
+file NAME PATH [OFFSET SIZE]    a file, whose pages are shared
+shm NAME SIZE                   a System V segment
+remove NAME                     give it back
+bind NAME [OFFSET LEN] POLICY   policy as in mpol=: bind:0-1, interleave=relative:0, local,
+                                default; with +move pages there already are moved
+home NAME [OFFSET LEN] NODE     the node that is tried first
+touch NAME [OFFSET LEN] [read]  touch every page, by writing or reading
+lock, unlock NAME [OFFSET LEN]  lock it in memory, or let go of it
+where NAME [OFFSET LEN]         nodes of its pages, and its policies
+migrate NAME [OFFSET LEN] NODE  move its pages to a node
+migrate FROM TO                 move all pages of this process from nodes to nodes
+policy [POLICY]                 set this process's own policy; show it
+on LIST                         run on these CPUs
+show                            segments
+mems, cpus, pid, help, quit
+SIZE, OFFSET and LEN are bytes, with k, m, g, or p for pages";
+
 #[derive(Args)]
+#[command(after_help = format!("Commands:\n{MEMTOY_COMMANDS}"))]
 pub struct Memtoy {
     /// Read commands from FILE [default: standard input]
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -153,13 +174,13 @@ pub struct Manual {
 #[command(name = "numaherd bench pft", bin_name = "numaherd bench pft", version)]
 pub struct PftArgs {
     /// Size of the region: bytes, or with k, m, g or p(ages)
-    #[arg(short = 'm', long, value_name = "SIZE", default_value = "64m")]
-    pub memory: String,
+    #[arg(short = 'm', long, value_name = "SIZE", default_value = "64m", value_parser = size)]
+    pub memory: usize,
     /// Threads
-    #[arg(short, long, value_name = "N", conflicts_with = "processes")]
+    #[arg(short, long, value_name = "N", conflicts_with = "processes", value_parser = workers)]
     pub threads: Option<usize>,
     /// Processes instead of threads
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, value_name = "N", value_parser = workers)]
     pub processes: Option<usize>,
     /// Give the region a policy of its own: preferred with no nodes, which is local
     #[arg(short = 'p', long)]
@@ -186,14 +207,29 @@ pub struct PftArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
     /// Four tables, private and shared memory with the system's policy and with one of its own, for 1 to N workers
-    #[arg(long, value_name = "N", conflicts_with_all = ["policy", "shared"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["policy", "shared", "threads"], value_parser = workers)]
     pub tables: Option<usize>,
     /// With --tables: draw them to FILE
     #[arg(long, value_name = "FILE", requires = "tables", value_hint = ValueHint::FilePath)]
     pub svg: Option<PathBuf>,
+    /// With --tables: write a page with tables and plots to FILE
+    #[arg(long, value_name = "FILE", requires = "tables", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+fn size(text: &str) -> Result<usize, String> {
+    crate::commands::memtoy::bytes(text).map_err(|error| error.to_string())
+}
+
+/// More workers than this are no measurement any more (chosen).
+const MOST_WORKERS: usize = 4096;
+
+fn workers(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MOST_WORKERS).contains(number));
+    number.ok_or_else(|| format!("1 to {MOST_WORKERS} workers are possible"))
 }
 
 #[cfg(test)]

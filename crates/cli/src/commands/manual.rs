@@ -20,7 +20,7 @@ pub fn run(args: &Manual) -> Result<ExitCode> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let mut cli = Cli::command();
+    let mut cli = whole();
     cli.build();
     let pages = pages(&cli, "")?;
     for (name, text) in &pages {
@@ -29,11 +29,17 @@ pub fn run(args: &Manual) -> Result<ExitCode> {
     // numactl is `run`
     write(&man.join(format!("numaherd-as-{NUMACTL}.1")), b".so man1/numaherd-run.1\n")?;
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let file = clap_complete::generate_to(shell, &mut Cli::command(), "numaherd", &completions);
+        let file = clap_complete::generate_to(shell, &mut whole(), "numaherd", &completions);
         file.with_context(|| format!("cannot write completions for {shell}"))?;
     }
     println!("{} man pages and completions of 3 shells in {}", pages.len() + 1, args.dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command line with `bench pft`, which has options of its own and is not read as a part of it.
+fn whole() -> clap::Command {
+    let pft = PftArgs::command().name("pft");
+    Cli::command().mut_subcommand("bench", |bench| bench.subcommand(pft))
 }
 
 fn write(path: &Path, text: &[u8]) -> Result<()> {
@@ -51,10 +57,6 @@ fn pages(command: &clap::Command, above: &str) -> Result<Vec<(String, Vec<u8>)>>
             all.extend(pages(below, &name)?);
         }
     }
-    if above == "numaherd" && command.get_name() == "bench" {
-        let name = format!("{name}-pft");
-        all.push((name.clone(), page(&PftArgs::command(), &name)?));
-    }
     Ok(all)
 }
 
@@ -62,7 +64,18 @@ fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let name: &'static str = Box::leak(name.to_string().into_boxed_str());
     clap_mangen::Man::new(command.clone().name(name)).render(&mut text)?;
-    Ok(text)
+    let lines = command.get_after_help().map_or(0, |help| help.to_string().lines().count());
+    Ok(if lines > 1 { unfilled(&String::from_utf8(text)?).into_bytes() } else { text })
+}
+
+/// The page with the text behind its options left in lines, as a table of commands must be.
+fn unfilled(page: &str) -> String {
+    let Some((before, behind)) = page.split_once(".SH EXTRA\n") else { return page.to_string() };
+    let (table, rest) = match behind.find(".SH ") {
+        Some(at) => behind.split_at(at),
+        None => (behind, ""),
+    };
+    format!("{before}.SH EXTRA\n.nf\n{table}.fi\n{rest}")
 }
 
 #[cfg(test)]
@@ -83,11 +96,14 @@ mod tests {
             ("numaherd-policy", "cpuset"),
             ("numaherd-lab-run", "machine"),
             ("numaherd-bench-pft", "cache\\-lines"),
+            ("numaherd-memtoy", ".nf\nCommands:\n"),
         ] {
             assert!(text(&format!("man1/{page}.1")).contains(word), "{page} lacks {word}");
         }
         for file in ["numaherd.bash", "_numaherd", "numaherd.fish"] {
-            assert!(text(&format!("completions/{file}")).contains("weighted-interleave"), "{file}");
+            for word in ["weighted-interleave", "cache-lines"] {
+                assert!(text(&format!("completions/{file}")).contains(word), "{file} lacks {word}");
+            }
         }
     }
 }

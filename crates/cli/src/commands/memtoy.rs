@@ -16,29 +16,11 @@ use numaherd_linux::sys::mapping::Touch;
 use numaherd_linux::sys::{affinity, mempolicy};
 use numaherd_mempolicy::intent::{Lists, Universes};
 use numaherd_mempolicy::{Flags, Mode, Request, kernel_text};
-use numaherd_model::NodeSet;
+use numaherd_model::{NodeId, NodeSet};
 use segment::Segment;
 
-use crate::args::Memtoy;
+use crate::args::{MEMTOY_COMMANDS, Memtoy};
 use crate::drop_in;
-
-const HELP: &str = "\
-anon NAME SIZE [shared]           anonymous memory, private or shared with children
-file NAME PATH [OFFSET SIZE]      a file, whose pages are shared
-shm NAME SIZE                     a System V segment
-remove NAME                       give it back
-bind NAME [OFFSET LEN] POLICY     policy as in mpol=: bind:0-1, interleave=relative:0, local, default;
-                                  with +move pages there already are moved
-home NAME [OFFSET LEN] NODE       the node that is tried first
-touch NAME [OFFSET LEN] [read]    touch every page, by writing or reading
-lock, unlock NAME [OFFSET LEN]    lock it in memory, or let go of it
-where NAME [OFFSET LEN]           nodes of its pages, and its policies
-migrate FROM TO                   move all pages of this process from nodes to nodes
-policy [POLICY]                   this process's own policy; show it
-on LIST                           run on these CPUs
-show                              segments
-mems, cpus, pid, help, quit
-SIZE, OFFSET and LEN are bytes, with k, m, g, or p for pages";
 
 /// Reads commands until there are no more.
 pub fn run(args: &Memtoy) -> Result<ExitCode> {
@@ -94,7 +76,7 @@ impl Toy {
         match words.as_slice() {
             [] => {}
             ["quit" | "q" | "exit"] => return Ok(false),
-            ["help" | "h" | "?"] => println!("{HELP}"),
+            ["help" | "h" | "?"] => println!("{MEMTOY_COMMANDS}"),
             ["pid"] => println!("pid {}", std::process::id()),
             ["mems"] => println!("mems {}", mempolicy::allowed()?),
             ["cpus"] => println!("cpus {}", affinity::get(0)?),
@@ -105,8 +87,11 @@ impl Toy {
                 let lists = &mut Lists::new(&self.universes, drop_in::device);
                 affinity::set(0, &lists.cpus(list)?)?;
             }
-            ["migrate", from, to] => {
-                let (from, to) = (self.nodes(from)?, self.nodes(to)?);
+            ["migrate", from, to] if !self.segments.contains_key(*from) => {
+                let from = self.nodes(from).with_context(|| {
+                    format!("'{from}' is neither a segment nor a list of nodes")
+                })?;
+                let to = self.nodes(to)?;
                 let stayed = mempolicy::migrate_process(std::process::id(), &from, &to)?;
                 println!("migrated {from} to {to}, {stayed} pages stayed");
             }
@@ -122,7 +107,8 @@ impl Toy {
                 self.add(name, Segment::file(path, bytes(offset)? as u64, Some(bytes(size)?))?)?;
             }
             ["remove", name] => {
-                self.segments.remove(*name).with_context(|| format!("there is no {name}"))?;
+                let gone = self.segments.remove(*name);
+                gone.with_context(|| format!("there is no segment {name}"))?;
             }
             [command, name, rest @ ..] => self.about(command, name, rest)?,
             [other] => bail!("'{other}' is no command, or lacks its words; 'help' lists them"),
@@ -132,7 +118,11 @@ impl Toy {
 
     fn add(&mut self, name: &str, segment: Segment) -> Result<()> {
         if self.segments.contains_key(name) {
-            bail!("there is a {name} already");
+            bail!("there is a segment {name} already");
+        }
+        // so that it is not taken for a size, or a list of nodes
+        if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name == "all" {
+            bail!("'{name}' is no name: it begins with a letter, and is not 'all'");
         }
         println!("{name}: {segment}");
         self.segments.insert(name.to_string(), segment);
@@ -145,14 +135,16 @@ impl Toy {
 
     /// Commands about a part of a segment.
     fn about(&mut self, command: &str, name: &str, rest: &[&str]) -> Result<()> {
-        if !["bind", "home", "touch", "lock", "unlock", "where"].contains(&command) {
+        let known = ["bind", "mbind", "home", "touch", "lock", "unlock", "migrate", "where"];
+        if !known.contains(&command) {
             bail!("'{command}' is no command, or its words are wrong; 'help' lists them");
         }
         let nodes = |list: &str| Lists::new(&self.universes, drop_in::device).nodes(list);
-        let segment = self.segments.get_mut(name).with_context(|| format!("there is no {name}"))?;
+        let segment = self.segments.get_mut(name);
+        let segment = segment.with_context(|| format!("there is no segment {name}"))?;
         let (part, rest) = part(segment.len(), rest)?;
         match (command, rest) {
-            ("bind", [_, ..]) => {
+            ("bind" | "mbind", [_, ..]) => {
                 let text = rest.join(" ");
                 let (text, moves) = match text.strip_suffix("+move") {
                     Some(text) => (text.trim_end(), true),
@@ -161,9 +153,14 @@ impl Toy {
                 segment.bind(part, &policy(text)?, moves)
             }
             ("home", [node]) => {
-                let set = nodes(node)?;
-                let home = set.first().filter(|_| set.len() == 1).context("one node is wanted")?;
+                let home = one(&nodes(node)?)?;
                 segment.set_home(part, home)
+            }
+            ("migrate", [node]) => {
+                let node = one(&nodes(node)?)?;
+                let (moved, stayed) = segment.migrate(part, node)?;
+                println!("migrated {name} to node {node}: {moved} pages moved, {stayed} stayed");
+                Ok(())
             }
             ("touch", []) => {
                 segment.touch(part, Touch::Write);
@@ -186,6 +183,10 @@ impl Toy {
             _ => bail!("'{command}' has the wrong words; 'help' lists them"),
         }
     }
+}
+
+fn one(nodes: &NodeSet) -> Result<NodeId> {
+    nodes.first().filter(|_| nodes.len() == 1).context("one node is wanted")
 }
 
 /// `OFFSET LEN` at the beginning, if there; else the whole.
@@ -248,6 +249,8 @@ mod tests {
         {
             assert!(toy.line(line).unwrap(), "{line}");
         }
+        // there already, and nothing of it is elsewhere
+        assert_eq!(toy.segments["a"].migrate(0..64 * 4096, node).unwrap(), (0, 0));
         let told = toy.segments["a"].whereabouts(0..64 * 4096).unwrap();
         assert!(told.contains(&format!("{:>8} pages on node {node}", 8)), "{told}");
         assert!(told.contains("56 pages absent"), "{told}");
@@ -260,8 +263,12 @@ mod tests {
         let mut toy = toy();
         toy.line("anon a 4p").unwrap();
         for (line, problem) in [
-            ("anon a 4p", "there is a a already"),
-            ("touch b", "there is no b"),
+            ("anon a 4p", "there is a segment a already"),
+            ("anon 1 4p", "begins with a letter"),
+            ("touch b", "there is no segment b"),
+            ("migrate b 0", "neither a segment nor a list of nodes"),
+            ("migrate a 0-9", "out of range"),
+            ("migrate a", "wrong words"),
             ("touch a 2p 8p", "it has 16384 bytes only"),
             ("bind a nonsense:0", "no mode"),
             ("bind a bind", "Invalid argument"),

@@ -1,8 +1,9 @@
 //! `bench pft`: the page fault test, once, or in the four tables of the mempolicy rework of 2008.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use numaherd_linux::sys::affinity;
 use numaherd_report::faults::{self, FaultRow, FaultTable, Faults};
 use numaherd_workloads::pft::{self, Faulted, Pft};
@@ -16,7 +17,7 @@ const TOLERATED_PERMILLE: u64 = 10;
 pub fn run(args: &PftArgs) -> Result<ExitCode> {
     let workers = args.threads.or(args.processes).unwrap_or(1);
     let pft = Pft {
-        size_bytes: super::memtoy::bytes(&args.memory)?,
+        size_bytes: args.memory,
         workers,
         processes: args.processes.is_some(),
         range_policy: args.policy,
@@ -28,7 +29,6 @@ pub fn run(args: &PftArgs) -> Result<ExitCode> {
     };
     let cpus: Vec<u32> = affinity::get(0)?.iter().map(|cpu| cpu.0).collect();
     match args.tables {
-        Some(0) => bail!("--tables: from 1 worker on"),
         Some(most) => tables(args, &pft, most, &cpus)?,
         None => once(args, &pft, &cpus)?,
     }
@@ -108,6 +108,10 @@ fn columns(title: bool, pft: &Pft, mean: &Faulted) -> String {
 }
 
 fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
+    // told before minutes of work
+    for path in args.svg.iter().chain(&args.html) {
+        write(path, "")?;
+    }
     let kinds = [
         ("anon+sys-default", false, false),
         ("anon+vma-policy", false, true),
@@ -146,10 +150,16 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
         Format::Table => print!("{}", faults::text(&faults)),
     }
     if let Some(path) = &args.svg {
-        std::fs::write(path, faults::svg(&faults)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+        write(path, &faults::svg(&faults)?)?;
+    }
+    if let Some(path) = &args.html {
+        write(path, &faults::page(&faults)?)?;
     }
     Ok(())
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

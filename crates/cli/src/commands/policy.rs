@@ -4,11 +4,12 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use numaherd_linux::sys::affinity;
 use numaherd_mempolicy::intent::{Intent, Lists, Universes};
 use numaherd_mempolicy::numactl::Key;
 use numaherd_mempolicy::numactl::Options;
 use numaherd_mempolicy::placing::{Machine, Page, Weights};
-use numaherd_mempolicy::{Errno, Flags, Mode, Policy, Request, Room, kernel_text};
+use numaherd_mempolicy::{Errno, Flags, Mode, Policy, PolicyError, Room, kernel_text};
 use numaherd_model::{NodeId, NodeSet, Topology};
 use serde::Serialize;
 
@@ -55,6 +56,8 @@ struct Rebound {
 /// A machine to explain on.
 struct Site {
     name: String,
+    /// The node we run on, on this machine.
+    runs_on: Option<NodeId>,
     topology: Topology,
     machine: Machine,
     room: Room,
@@ -74,8 +77,8 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
         }
         None => site,
     };
-    let request = read(&args.text, &mut site)?;
-    let from = site.touching(args.on.map(NodeId))?;
+    let intent = read(&args.text, &mut site)?;
+    let from = site.touching(args.on.map(NodeId), &intent)?;
     let then = args.then.as_deref().map(|list| site.nodes(list)).transpose().context("--then")?;
     let lost = then.as_ref().filter(|then| then.intersection(&site.room.memory).is_empty());
     if let Some(lost) = lost {
@@ -84,7 +87,7 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
             site.room.memory
         );
     }
-    let explanation = explain(&args.text, request.as_ref(), &site, from, then.as_ref());
+    let explanation = explain(&args.text, &intent, &site, from, then.as_ref());
     match args.output {
         Format::Json => println!("{}", serde_json::to_string_pretty(&explanation)?),
         Format::Csv => print!("{}", csv(&explanation)),
@@ -94,17 +97,14 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(refused)))
 }
 
-/// Explains on this machine what `run`'s options ask for; None leaves the policy as it is.
-pub fn explain_here(
-    topology: &Topology,
-    request: Option<&Request>,
-    weights: Weights,
-) -> Result<ExitCode> {
+/// Explains on this machine what `run`'s options ask for.
+pub fn explain_here(intent: &Intent, weights: Weights) -> Result<ExitCode> {
     let mut site = Site::here()?;
     site.machine.weights.extend(weights);
-    let from = site.touching(topology.cpu_nodes().next().map(|node| node.id))?;
-    let words = Intent { policy: request.cloned(), ..Intent::default() }.words().join(" ");
-    let explanation = explain(&words, request, &site, from, None);
+    let from = site.touching(None, intent)?;
+    let words = intent.words(&site.universes).unwrap_or_default().join(" ");
+    let words = if words.is_empty() { "no policy" } else { words.as_str() };
+    let explanation = explain(words, intent, &site, from, None);
     print!("{}", table(&explanation, &site));
     Ok(ExitCode::from(u8::from(explanation.refusal.is_some())))
 }
@@ -114,7 +114,10 @@ impl Site {
         let (topology, universes) = drop_in::here()?;
         let allowed = universes.nodes.allowed.clone();
         let weights = numaherd_linux::weights::read("/".as_ref());
-        Ok(Site::new("this machine".into(), topology, universes, allowed, weights))
+        let first = affinity::get(0)?.first();
+        let runs_on = first.and_then(|cpu| topology.node_of_cpu(cpu));
+        let site = Site::new("this machine".into(), topology, universes, allowed, weights);
+        Ok(Site { runs_on, ..site })
     }
 
     fn of_machine(name: &str) -> Result<Site> {
@@ -134,7 +137,8 @@ impl Site {
         let mut machine = Machine::new(&topology);
         machine.weights = weights;
         let memory: NodeSet = topology.memory_nodes().map(|node| node.id).collect();
-        Site { name, machine, room: Room { allowed, memory }, topology, universes }
+        let room = Room { allowed, memory };
+        Site { name, runs_on: None, machine, room, topology, universes }
     }
 
     /// A list of any of the machine's nodes.
@@ -157,10 +161,23 @@ impl Site {
         Ok(self)
     }
 
-    /// The node of the CPU that touches the pages.
-    fn touching(&self, wanted: Option<NodeId>) -> Result<NodeId> {
+    /// The node of the CPU that touches the pages: as wanted, the first that the intent binds to,
+    /// or the first there is.
+    fn touching(&self, wanted: Option<NodeId>, intent: &Intent) -> Result<NodeId> {
         if let Some(node) = wanted {
             self.topology.node(node).with_context(|| format!("there is no node {node}"))?;
+            return Ok(node);
+        }
+        if let Some(nodes) = &intent.cpu_nodes {
+            let mut with_cpus = self.topology.cpu_nodes().map(|node| node.id);
+            let first = with_cpus.find(|node| nodes.contains(*node));
+            return first.with_context(|| format!("nodes {nodes} have no CPU to run on"));
+        }
+        if let Some(cpus) = &intent.cpus {
+            let first = cpus.iter().find_map(|cpu| self.topology.node_of_cpu(cpu));
+            return first.with_context(|| format!("CPUs {cpus} are not online"));
+        }
+        if let Some(node) = self.runs_on.filter(|node| self.room.allowed.contains(*node)) {
             return Ok(node);
         }
         let mut with_cpus = self.topology.cpu_nodes().map(|node| node.id);
@@ -197,11 +214,13 @@ impl Site {
     }
 }
 
-/// What a text asks for; None if it asks for no policy. Weights become the site's.
-fn read(text: &str, site: &mut Site) -> Result<Option<Request>> {
+/// What a text asks for. Weights become the site's.
+fn read(text: &str, site: &mut Site) -> Result<Intent> {
     let text = text.trim();
-    if text.starts_with('-') {
-        let words: Vec<String> = text.split_whitespace().map(str::to_string).collect();
+    let of_numactl = text.strip_prefix("numactl ").map(str::trim_start);
+    if of_numactl.is_some() || text.starts_with('-') {
+        let words: Vec<String> =
+            of_numactl.unwrap_or(text).split_whitespace().map(str::to_string).collect();
         let mut options = Options::with_ours(&words);
         let no_device = |_: &str| Some(Err("devices are known on the running machine only".into()));
         let intent = if site.name == "this machine" {
@@ -211,34 +230,49 @@ fn read(text: &str, site: &mut Site) -> Result<Option<Request>> {
                 text.contains(':').then(|| no_device(text)).flatten()
             })?
         };
-        if let [command, ..] = options.rest() {
+        // of a whole command line the command is of no matter
+        if of_numactl.is_none()
+            && let [command, ..] = options.rest()
+        {
             bail!("'{command}' is no option; a policy is explained without a command");
         }
         for given in Options::with_ours(&words).flatten().filter(|given| given.key == Key::Weights)
         {
             site.machine.weights.extend(numaherd_linux::weights::parse(given.text())?);
         }
-        return Ok(intent.policy);
+        return Ok(intent);
     }
-    if let Some(mount) = text.strip_prefix("mpol=") {
-        return Ok(Some(kernel_text::parse_mount(mount, &site.room.memory)?));
+    let request = if let Some(mount) = text.strip_prefix("mpol=") {
+        kernel_text::parse_mount(mount, &site.room.memory)?
+    } else if let Some(mapping) = numaherd_linux::memory::numa_maps::parse(text) {
+        kernel_text::parse_map(&mapping.policy)?
+    } else {
+        kernel_text::parse_mount(text, &site.room.memory).with_context(
+            || "a policy is given as numactl's options, as mpol=…, or as a line of numa_maps",
+        )?
+    };
+    Ok(Intent { policy: Some(request), ..Intent::default() })
+}
+
+/// What the kernel makes of it.
+fn made(intent: &Intent, site: &Site) -> Result<Option<Policy>, PolicyError> {
+    let Some(request) = &intent.policy else { return Ok(None) };
+    let mut policy = Policy::new(request, &site.room)?;
+    if let (Some(policy), Some(home)) = (&mut policy, intent.home) {
+        policy.set_home(home, &site.topology.nodes.iter().map(|node| node.id).collect())?;
     }
-    if let Some(mapping) = numaherd_linux::memory::numa_maps::parse(text) {
-        return Ok(Some(kernel_text::parse_map(&mapping.policy)?));
-    }
-    kernel_text::parse_mount(text, &site.room.memory).map(Some).with_context(
-        || "a policy is given as numactl's options, as mpol=…, or as a line of numa_maps",
-    )
+    Ok(policy)
 }
 
 fn explain(
     text: &str,
-    request: Option<&Request>,
+    intent: &Intent,
     site: &Site,
     from: NodeId,
     then: Option<&NodeSet>,
 ) -> Explanation {
-    let made = request.map_or(Ok(None), |request| Policy::new(request, &site.room));
+    let request = intent.policy.as_ref();
+    let made = made(intent, site);
     let refusal = made.as_ref().err().map(|error| {
         let errno = match error.errno() {
             Errno::Invalid => "EINVAL",
@@ -247,8 +281,10 @@ fn explain(
         format!("{error} ({errno})")
     });
     let policy = made.ok().flatten();
-    let intent = Intent { policy: request.cloned(), ..Intent::default() };
-    let plain = |request: &&Request| request.flags.raw() & !Flags::BALANCING.raw() == 0;
+    // what numactl has no words for: home nodes, and nodes that are static or relative
+    let flags = request.map_or(Flags::NONE, |request| request.flags);
+    let numactl =
+        (intent.home.is_none() && !flags.fixes_nodes()).then(|| intent.words(&site.universes));
     let rebound = then.zip(policy.clone()).map(|(cpuset, mut policy)| {
         policy.rebind(cpuset);
         let room = Room { allowed: cpuset.clone(), memory: site.room.memory.clone() };
@@ -265,7 +301,7 @@ fn explain(
         cpuset: site.room.allowed.clone(),
         touched_from: from,
         kernel: policy.as_ref().map(Policy::to_string),
-        numactl: request.filter(plain).map(|_| intent.words().join(" ")),
+        numactl: numactl.flatten().map(|words| words.join(" ")).filter(|text| !text.is_empty()),
         mount: request.and_then(kernel_text::format_mount),
         means: meaning(policy.as_ref(), refusal.as_deref()),
         first_pages: if accepted { site.first_pages(policy.as_ref(), from) } else { Vec::new() },
@@ -283,33 +319,41 @@ fn meaning(policy: Option<&Policy>, refusal: Option<&str>) -> String {
     let Some(policy) = policy else {
         return "no policy here: that of the next scope counts, the task's or else the node of the CPU that touches".into();
     };
-    let nodes = policy.nodes();
+    let several = if policy.nodes().len() == 1 { "node" } else { "nodes" };
+    let nodes = format!("{several} {}", policy.nodes());
+    let near = match policy.home() {
+        Some(home) => format!("the nearest to node {home}"),
+        None => "the nearest to the CPU".to_string(),
+    };
     let mut text = match policy.mode() {
         Mode::Default | Mode::Local => {
             "the node of the CPU that touches first, others when it is full".into()
         }
-        Mode::Preferred => format!("node {nodes} first, others when it is full"),
-        Mode::Bind => format!(
-            "nodes {nodes} only, the nearest to the CPU first; when they are full, a process is killed"
-        ),
-        Mode::Interleave => {
-            format!("pages in turn over nodes {nodes}, by their place in the address space or file")
+        Mode::Preferred => format!("{nodes} first, others when it is full"),
+        Mode::Bind if policy.nodes().len() == 1 => {
+            format!("{nodes} only; when it is full, a process is killed")
         }
-        Mode::PreferredMany => format!(
-            "nodes {nodes} first, the nearest to the CPU before the others; all when they are full"
-        ),
+        Mode::Bind => {
+            format!("{nodes} only, {near} first; when they are full, a process is killed")
+        }
+        Mode::Interleave => {
+            format!("pages in turn over {nodes}, by their place in the address space or file")
+        }
+        Mode::PreferredMany => {
+            format!("{nodes} first, {near} before the others; all when they are full")
+        }
         Mode::WeightedInterleave => {
-            format!("pages in turn over nodes {nodes}, as many in a row as each one's weight")
+            format!("pages in turn over {nodes}, as many in a row as each one's weight")
         }
     };
     // preferred nodes are the kernel's exception, whatever the flags say
     if matches!(policy.mode(), Mode::Preferred | Mode::PreferredMany) {
-        text += "; they stay these numbers when the cpuset changes";
+        text += "; its nodes stay these numbers when the cpuset changes";
     } else if policy.flags().has(Flags::STATIC) {
         text += "; the nodes stay these numbers when the cpuset changes";
     } else if policy.flags().has(Flags::RELATIVE) {
         text += "; the nodes count within the cpuset, and anew when it changes";
-    } else if !nodes.is_empty() {
+    } else if !policy.nodes().is_empty() {
         text += "; when the cpuset changes, the nodes move to the same places of the new one";
     }
     if policy.flags().has(Flags::BALANCING) {
@@ -382,19 +426,23 @@ mod tests {
         if let Some(cpuset) = cpuset {
             site = site.within(cpuset.parse().unwrap()).unwrap();
         }
-        let request = read(text, &mut site).unwrap();
+        let intent = read(text, &mut site).unwrap();
         let then = then.map(|list| list.parse().unwrap());
-        let from = site.touching(None).unwrap();
-        let explanation = explain(text, request.as_ref(), &site, from, then.as_ref());
+        let from = site.touching(None, &intent).unwrap();
+        let explanation = explain(text, &intent, &site, from, then.as_ref());
         let table = table(&explanation, &site);
         (explanation, table)
     }
 
     #[test]
     fn every_way_to_write_a_policy_comes_to_the_same() {
-        for text in
-            ["-m 1", "mpol=bind:1", "bind:1", "7f00a000 bind:1 anon=1 N1=1 kernelpagesize_kB=4"]
-        {
+        for text in [
+            "-m 1",
+            "numactl --membind=1 ls -l",
+            "mpol=bind:1",
+            "bind:1",
+            "7f00a000 bind:1 anon=1 N1=1 kernelpagesize_kB=4",
+        ] {
             let (explanation, _) = explained(text, None, None);
             assert_eq!(explanation.kernel.as_deref(), Some("bind:1"), "{text}");
             assert_eq!(explanation.numactl.as_deref(), Some("--membind=1"));
@@ -413,6 +461,19 @@ mod tests {
         // three on node 0, one on node 1, and again
         let shown: Vec<u32> = weighted.first_pages[..8].iter().map(|node| node.0).collect();
         assert_eq!(shown, [0, 0, 0, 1, 0, 0, 0, 1]);
+    }
+
+    #[test]
+    fn the_cpus_that_touch_and_the_home_node_count() {
+        // 2x4: CPUs 4 to 7 are node 1's
+        for text in ["-N 1 -l", "-C 5 -l", "-N 0 -C 5 -l", "-N 1 -m 0-1", "-P 0-1 --home-node 1"] {
+            let (explanation, _) = explained(text, None, None);
+            assert_eq!(explanation.first_pages[0], NodeId(1), "{text}");
+        }
+        let (explanation, _) = explained("-C 5 -N 0 -l", None, None);
+        assert_eq!((explanation.touched_from, explanation.first_pages[0]), (NodeId(0), NodeId(0)));
+        let (explanation, _) = explained("-i 0-1 --home-node 1", None, None);
+        assert!(explanation.refusal.unwrap().ends_with("(EOPNOTSUPP)"));
     }
 
     #[test]

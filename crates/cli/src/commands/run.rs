@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode};
 use clap::CommandFactory;
 use numaherd_linux::sys::{affinity, mempolicy};
 use numaherd_linux::weights;
-use numaherd_mempolicy::intent::{IntentError, Lists, Universes, mode_of, requested};
+use numaherd_mempolicy::intent::{Intent, IntentError, Lists, Universes, mode_of, requested};
 use numaherd_mempolicy::lists::Resolved;
 use numaherd_mempolicy::numactl::{Given, Key, Options};
 use numaherd_mempolicy::placing::Weights;
@@ -101,6 +101,8 @@ fn interpret(words: &[OsString], ours: bool) -> Stop {
         Err(error) => return Stop::Failed(format!("{error:#}")),
     };
     let mut session = Session::new(&topology, &universes, ours);
+    // wherever it stands, nothing may be done before it
+    session.explain = options.clone().flatten().any(|given| given.key == Key::Explain);
     for given in options.by_ref() {
         let step = match given {
             Ok(given) => session.take(&given),
@@ -126,7 +128,8 @@ struct Session<'a> {
     home: Option<NodeId>,
     /// The machine's, so they are set last of all.
     weights: Weights,
-    bound_cpus: bool,
+    /// The CPUs that the last option bound to.
+    cpus: Option<CpuSet>,
     strict: bool,
     /// Where the object is to be found, and its first option.
     place: Place,
@@ -147,7 +150,7 @@ impl<'a> Session<'a> {
             policy: None,
             home: None,
             weights: Weights::new(),
-            bound_cpus: false,
+            cpus: None,
             strict: false,
             place: Place::default(),
             place_option: None,
@@ -170,7 +173,7 @@ impl<'a> Session<'a> {
                 self.no_policy_yet()?;
                 self.balancing = Flags::BALANCING;
             }
-            Key::Explain => self.explain = true,
+            Key::Explain => {}
             Key::Strict => self.strict = true,
             Key::Weights => {
                 let weights = weights::parse(given.text());
@@ -256,7 +259,7 @@ impl<'a> Session<'a> {
     }
 
     fn run_on(&mut self, cpus: &CpuSet) -> Step<()> {
-        self.bound_cpus = true;
+        self.cpus = Some(cpus.clone());
         if self.explain { Ok(()) } else { affinity::set(0, cpus).map_err(failed) }
     }
 
@@ -309,10 +312,13 @@ impl<'a> Session<'a> {
     }
 
     fn attach(&mut self, given: &Given) -> Step<()> {
-        if self.bound_cpus {
+        if self.cpus.is_some() {
             return Err(Stop::Usage("cannot do --cpubind on shared memory".into()));
         }
         self.no_policy_yet()?;
+        if self.explain {
+            return Ok(());
+        }
         let attached = if given.key == Key::Shm {
             Object::segment(given.text(), &self.place)
         } else {
@@ -323,6 +329,9 @@ impl<'a> Session<'a> {
     }
 
     fn look_at_object(&mut self, key: Key) -> Step<()> {
+        if self.explain {
+            return Ok(());
+        }
         let (name, usage) = match key {
             Key::Touch => ("--touch", true),
             Key::Verify => ("--verify", true),
@@ -352,7 +361,9 @@ impl<'a> Session<'a> {
     /// The options are over.
     fn end(mut self, command: &[OsString]) -> Stop {
         if self.explain {
-            return super::policy::explain_here(self.topology, self.policy.as_ref(), self.weights)
+            let Session { policy, home, cpus, .. } = self;
+            let intent = Intent { policy, home, cpu_nodes: None, cpus };
+            return super::policy::explain_here(&intent, self.weights)
                 .map_or_else(|error| Stop::Failed(format!("{error:#}")), Stop::Done);
         }
         if let Some(object) = self.object.take() {

@@ -44,7 +44,11 @@ pub fn run(words: &[String]) -> ExitCode {
         match option.chars().next() {
             Some('f') => {
                 let opened = OpenOptions::new().read(true).write(true).open(&option[1..]);
-                file = opened.map_err(|error| eprintln!("{}: {error}", &option[1..])).ok();
+                match opened {
+                    Ok(opened) => file = Some(opened),
+                    // as in the original, it is told and private memory is taken instead
+                    Err(error) => eprintln!("memhog: cannot open '{}': {error}", &option[1..]),
+                }
             }
             Some('r') => repeat = option[1..].parse().unwrap_or(0),
             Some('H') => small = true,

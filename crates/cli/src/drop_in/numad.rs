@@ -22,6 +22,10 @@ to keep tasks and memory together there is `numaherd balance`";
 
 /// Runs it.
 pub fn run(words: &[String]) -> ExitCode {
+    if words == ["-V"] {
+        println!("numad version: {} (numaherd)", env!("CARGO_PKG_VERSION"));
+        return ExitCode::SUCCESS;
+    }
     let wanted = match words {
         [option, value] if option == "-w" => Some(value.as_str()),
         [option] => option.strip_prefix("-w").filter(|value| !value.is_empty()),

@@ -322,7 +322,7 @@ fn name_of(pid: u32) -> String {
 /// A process's memory by kind (huge, heap, stack, private) and node, in megabytes.
 fn process(pid: u32, nodes: &[NodeId]) -> Result<[Vec<f64>; 4]> {
     let Some(mappings) = numa_maps::read(Path::new("/"), pid)? else {
-        bail!("Can't read /proc/{pid}/numa_maps");
+        bail!("cannot read /proc/{pid}/numa_maps: there is no such process, or no NUMA");
     };
     let mut kinds: [Vec<f64>; 4] = std::array::from_fn(|_| vec![0.0; nodes.len()]);
     for mapping in mappings {
@@ -376,8 +376,8 @@ fn show_processes(
     grid.corner("PID");
     let mut totals = Vec::new();
     for pid in processes {
-        let Some(kinds) = read(pid) else { continue };
-        let total = sum(&kinds);
+        // as in the original, one that cannot be read has a row of zeroes
+        let total = read(pid).map_or_else(|| vec![0.0; nodes.len()], |kinds| sum(&kinds));
         grid.row(&format!("{pid} ({})", name_of(*pid)), row(&total));
         totals.push(total);
     }

@@ -38,7 +38,9 @@ fn skip(why: &str) {
 /// `numaherd` of an ordinary user, copied to that folder: the build's may be closed to others.
 fn as_nobody(dir: &tempfile::TempDir) -> Command {
     let copy = dir.path().join("numaherd");
-    std::fs::copy(program(), &copy).unwrap();
+    // by a process of its own: a child that another test starts meanwhile would hold our copy open
+    // for writing, and what is open so cannot be executed
+    assert!(Command::new("cp").arg(program()).arg(&copy).status().unwrap().success());
     std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "65534", "--regid", "65534", "--clear-groups"]).arg(&copy);

@@ -156,7 +156,7 @@ fn memtoy_runs_a_script() {
     assert!(told.stdout.contains("16 pages on node 0"), "{told}");
     assert!(told.stdout.contains("pages 0-15: bind:0"), "{told}");
     let wrong = feed(&mut numaherd(&["memtoy", "--strict"]), "show\ntouch b\n").ends_with(1);
-    assert_eq!(wrong.stderr, "numaherd: memtoy line 2: there is no b\n");
+    assert_eq!(wrong.stderr, "numaherd: memtoy line 2: there is no segment b\n");
 }
 
 /// pft counts a fault for each page.
@@ -171,5 +171,44 @@ fn pft_counts_a_fault_for_each_page() {
     }
     let table = run(&mut numaherd(&["bench", "pft", "-m", "1m", "--tables", "2"])).ends_with(0);
     assert_eq!(table.stdout.matches("flt/cpu/s").count(), 4, "{table}");
-    run(&mut numaherd(&["bench", "pft", "-c", "65"])).refuses(1, &["1 to 64"]);
+    let columns = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>();
+    let rows = table.stdout.lines().map(columns).filter(|row| row.len() == 4 && row[0] != "N");
+    let counted: Vec<f64> = rows.map(|row| row[3].parse().unwrap()).collect();
+    // four tables of two rows; 256 pages, and at most a few of the workers' own
+    assert!(counted.len() == 8 && counted.iter().all(|n| (1.0..1.05).contains(n)), "{table}");
+    for (words, code, problem) in [
+        (["-c", "65"], 1, "1 to 64"),
+        (["-m", "0"], 1, "needs a page"),
+        (["-m", "x"], 2, "no size such as"),
+        (["-t", "0"], 2, "1 to 4096"),
+        (["--svg", "x"], 2, "--tables"),
+    ] {
+        let words = [&["bench", "pft"][..], &words].concat();
+        run(&mut numaherd(&words)).refuses(code, &[problem]);
+    }
+}
+
+/// A reader that has seen enough ends the tools as it ends those of C: by SIGPIPE, without a word.
+#[test]
+fn a_closed_pipe_is_no_panic() {
+    use std::os::unix::process::ExitStatusExt;
+    let links = links();
+    let numactl = links.path().join("numactl");
+    let numastat = links.path().join("numastat");
+    for (program, words) in [
+        (numactl.as_path(), &["-H"][..]),
+        (numastat.as_path(), &["-m"]),
+        (program().as_ref(), &["run", "--show"]),
+        (program().as_ref(), &["policy", "-m 0"]),
+        (program().as_ref(), &["bench", "pft", "-m", "1m"]),
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = Command::new(program);
+        command.args(words).stdout(writer).stderr(std::process::Stdio::piped());
+        let ended = command.spawn().unwrap().wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&ended.stderr);
+        // 13 is SIGPIPE
+        assert_eq!((ended.status.signal(), told.as_ref()), (Some(13), ""), "{words:?}");
+    }
 }

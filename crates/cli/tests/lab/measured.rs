@@ -115,24 +115,39 @@ fn the_machine_is_what_its_file_says() {
     let bench = Bench::new();
     for machine in machines {
         let json = measured_in_peace(&bench, machine);
+        let late = json["late_share"].as_f64().unwrap();
+        eprintln!(
+            "{machine}, late share {late:.4}, measured / stated - 1, least and greatest cell:"
+        );
         for (key, within) in [("latency_ns", 0.03), ("read_mb_s", 0.07), ("write_mb_s", 0.07)] {
-            for (row, cells) in json["stated"][key].as_array().unwrap().iter().enumerate() {
-                for (column, stated) in cells.as_array().unwrap().iter().enumerate() {
-                    let measured = json[key][row][column]["median"].as_f64().unwrap();
-                    let stated = stated.as_f64().unwrap();
-                    let near = (measured / stated - 1.0).abs() < within;
-                    assert!(near, "{machine}: {key} {row} {column}: {measured}, not {stated}");
-                }
-            }
+            let off = beside_stated(&json, key);
+            let ends = off.iter().fold((f64::MAX, f64::MIN), |(l, g), c| (l.min(c.2), g.max(c.2)));
+            eprintln!("  {key} {:+.1} % to {:+.1} %", ends.0 * 100.0, ends.1 * 100.0);
+            let beyond: Vec<_> = off.iter().filter(|cell| cell.2.abs() >= within).collect();
+            assert!(beyond.is_empty(), "{machine}: {key}: (row, column, share off): {beyond:?}");
         }
     }
     bench.left_nothing();
 }
 
+/// Row, column, and measured ÷ stated − 1 of each cell.
+fn beside_stated(json: &Value, key: &str) -> Vec<(usize, usize, f64)> {
+    let rows = json["stated"][key].as_array().unwrap().iter().enumerate();
+    let cells = rows.flat_map(|(row, cells)| {
+        let cells = cells.as_array().unwrap().iter().enumerate();
+        cells.map(move |(column, stated)| (row, column, stated.as_f64().unwrap()))
+    });
+    let off = |(row, column, stated): (usize, usize, f64)| {
+        (row, column, json[key][row][column]["median"].as_f64().unwrap() / stated - 1.0)
+    };
+    cells.map(off).collect()
+}
+
 /// Where the host was behind, the figures are the host's: measured again with more time for each
 /// guest second.
 fn measured_in_peace(bench: &Bench, machine: &str) -> Value {
-    let words = ["topology", "--measure", "--machine", machine, "-o", "json"];
+    // Nine samples: of five, one cell in a hundred had a median that ticks had pushed past 3 %.
+    let words = ["topology", "--measure", "--machine", machine, "--samples", "9", "-o", "json"];
     let mut late = Vec::new();
     for more in [&[][..], &["--dilation", "8"], &["--dilation", "16"]] {
         let words = [&words[..], more].concat();

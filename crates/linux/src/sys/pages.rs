@@ -56,6 +56,9 @@ pub enum PageStatus {
 const UNTRIED: i32 = i32::MIN;
 
 impl PageStatus {
+    /// Only read so far, so that the kernel gave its shared page of zeroes; or nothing is mapped.
+    pub const ZEROES: PageStatus = PageStatus::Error(libc::EFAULT);
+
     /// Reads one number of the kernel's answer.
     #[must_use]
     pub fn from_raw(status: i32) -> Self {

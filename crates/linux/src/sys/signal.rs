@@ -1,4 +1,4 @@
-//! Ending a process that no longer answers.
+//! Signals: ending a process that no longer answers, and ending with a pipe.
 
 use super::SysError;
 
@@ -13,4 +13,12 @@ pub fn kill(pid: u32) -> Result<(), SysError> {
     // SAFETY: kill touches no memory of ours; a positive number names one process only.
     let result = if number > 0 { unsafe { libc::kill(number, libc::SIGKILL) } } else { -1 };
     if result == 0 { Ok(()) } else { Err(failed(std::io::Error::last_os_error())) }
+}
+
+/// From now on this process ends, quietly, when what it prints to is closed (`| head -1`), as
+/// programs in C do. Rust's begin with SIGPIPE ignored, and printing then panics. Not for a process
+/// that has something to put back.
+pub fn end_with_the_pipe() {
+    // SAFETY: the default action has no handler that could run code of ours.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }

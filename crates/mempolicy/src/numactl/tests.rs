@@ -66,9 +66,29 @@ fn intent(line: &str) -> Result<Intent, String> {
 }
 
 #[test]
+fn words_name_only_what_may_be_named() {
+    let mut universes = universes();
+    universes.nodes.allowed = "1,3".parse().unwrap();
+    let words = |nodes: &str| {
+        let policy = Some(requested(Mode::Bind, nodes.parse().unwrap(), Flags::NONE));
+        Intent { policy, ..Intent::default() }.words(&universes)
+    };
+    assert_eq!(words("1").unwrap(), ["--membind=1"]);
+    assert_eq!(words("0,2-3").unwrap(), ["--membind=!1"]);
+    assert_eq!(words("2").unwrap(), ["--all", "--membind=2"]);
+    assert_eq!(words("9"), None);
+}
+
+#[test]
 fn intents_are_those_of_numactl() {
-    let read = intent("-N 0 -m same -C +0-1 ls").unwrap();
-    assert_eq!(read.words(), ["--cpunodebind=0", "--physcpubind=0-1", "--membind=0"]);
+    let words = |line| intent(line).unwrap().words(&universes()).unwrap();
+    assert_eq!(words("-N 0 -m same ls"), ["--cpunodebind=0", "--membind=0"]);
+    assert_eq!(
+        words("-N 0 -C +0-1 -l ls"),
+        ["--physcpubind=0-1", "--localalloc"],
+        "the last counts"
+    );
+    assert_eq!(words("-P 0-1 --home-node 1 ls"), ["--preferred-many=0-1", "--home-node=1"]);
     assert_eq!(intent("-b -m 0 ls").unwrap().policy.unwrap().flags, Flags::BALANCING);
     assert_eq!(intent("-i !all ls").unwrap().policy.unwrap().mode, Mode::Default);
     for (line, problem) in [
@@ -92,6 +112,7 @@ proptest! {
         request in crate::policy::tests::any_request(),
         cpus in proptest::option::of(proptest::collection::btree_set(0u32..8, 1..5)),
         cpu_nodes in proptest::option::of(proptest::collection::btree_set(0u32..4, 1..3)),
+        home in proptest::option::of(0u32..4),
     ) {
         let nodes: NodeSet = request.nodes.iter().filter(|node| node.0 < 4).collect();
         let balancing = if request.flags.has(Flags::BALANCING) { Flags::BALANCING } else { Flags::NONE };
@@ -103,12 +124,12 @@ proptest! {
         prop_assume!(sensible);
         let wanted = Intent {
             policy: Some(requested(request.mode, nodes, balancing)),
-            home: None,
-            cpu_nodes: cpu_nodes.map(|ids| ids.into_iter().map(NodeId).collect()),
+            home: home.map(NodeId),
+            cpu_nodes: cpu_nodes.filter(|_| cpus.is_none()).map(|ids| ids.into_iter().map(NodeId).collect()),
             cpus: cpus.map(|ids| ids.into_iter().map(CpuId).collect()),
         };
-        let words = wanted.words();
-        let read = Intent::read(&mut Options::new(&words), &universes(), |_| None).unwrap();
+        let words = wanted.words(&universes()).unwrap();
+        let read = Intent::read(&mut Options::with_ours(&words), &universes(), |_| None).unwrap();
         prop_assert_eq!(read, wanted);
     }
 

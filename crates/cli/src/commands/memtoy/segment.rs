@@ -6,7 +6,7 @@ use std::ops::Range;
 use anyhow::{Context, Result, bail};
 use numaherd_linux::sys::mapping::{self, Mapping, Touch};
 use numaherd_linux::sys::mempolicy::{self, BIND_MOVE, Told};
-use numaherd_linux::sys::pages::{self, PageStatus};
+use numaherd_linux::sys::pages::{self, PageStatus, Target};
 use numaherd_mempolicy::{Mode, Request};
 use numaherd_model::NodeId;
 
@@ -80,13 +80,33 @@ impl Segment {
         Ok(mempolicy::set_home(start, part.len() as u64, home)?)
     }
 
-    /// Where a part's pages are, and its policies, as lines.
-    pub fn whereabouts(&self, part: Range<usize>) -> Result<String> {
+    /// The addresses of a part's pages, and the number of the first.
+    fn pages(&self, part: &Range<usize>) -> (u64, Vec<u64>) {
         let page = pages::size().0;
         let first = part.start as u64 / page;
-        let addresses: Vec<u64> = (first..(part.end as u64).div_ceil(page))
-            .map(|index| self.mapping.start() + index * page)
-            .collect();
+        let all = first..(part.end as u64).div_ceil(page);
+        (first, all.map(|index| self.mapping.start() + index * page).collect())
+    }
+
+    /// Moves a part's pages to a node. How many came there from others, and how many did not.
+    pub fn migrate(&self, part: Range<usize>, node: NodeId) -> Result<(usize, usize)> {
+        let (_, addresses) = self.pages(&part);
+        let mut raw = Vec::new();
+        pages::query(std::process::id(), &addresses, &mut raw)?;
+        let elsewhere =
+            |status: i32| !matches!(PageStatus::from_raw(status), PageStatus::On(on) if on == node);
+        let is_page = |status: i32| matches!(PageStatus::from_raw(status), PageStatus::On(_));
+        let pages = addresses.into_iter().zip(&raw);
+        let pages = pages.filter(|(_, status)| is_page(**status) && elsewhere(**status));
+        let addresses: Vec<u64> = pages.map(|(address, _)| address).collect();
+        pages::migrate(std::process::id(), &addresses, Target::One(node), false, &mut raw)?;
+        let stayed = raw.iter().filter(|status| elsewhere(**status)).count();
+        Ok((addresses.len() - stayed, stayed))
+    }
+
+    /// Where a part's pages are, and its policies, as lines.
+    pub fn whereabouts(&self, part: Range<usize>) -> Result<String> {
+        let (first, addresses) = self.pages(&part);
         let mut raw = Vec::new();
         pages::query(std::process::id(), &addresses, &mut raw)?;
         let mut counts: std::collections::BTreeMap<String, u64> = Default::default();
@@ -94,6 +114,8 @@ impl Segment {
             let place = match PageStatus::from_raw(status) {
                 PageStatus::On(node) => format!("on node {node}"),
                 PageStatus::Absent => "absent".to_string(),
+                // all of it is mapped, so the kernel means this by it
+                PageStatus::ZEROES => "read only, the shared page of zeroes".into(),
                 other => format!("{other:?}").to_lowercase(),
             };
             *counts.entry(place).or_default() += 1;
