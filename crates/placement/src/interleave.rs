@@ -197,7 +197,8 @@ mod tests {
 
     #[test]
     fn parts_that_are_about_equal_stay() {
-        let (here, there): (&[(u32, u64)], &[(u32, u64)]) = (&[(0, 512)], &[(1, 512)]);
+        let here: &[(u32, u64)] = &[(0, 512)];
+        let there: &[(u32, u64)] = &[(1, 512)];
         // 5 of 8 on node 0: 5.5 × 5/4 = 6.9 for the worst, less than a third above 5.5
         let scene = shared(&[here, here, here, here, here, there, there, there]);
         assert_eq!(planned(&scene, MOST), []);

@@ -48,7 +48,7 @@ mod tests {
         // A vhost thread, busy and without faults.
         scene.task(9, 0, 600);
         for tid in 1..=8u32 {
-            let node = u32::from(tid <= 4 && tid != 4);
+            let node = u32::from(tid < 4);
             scene.region(u64::from(tid), &[(tid, 400)], &[(node, 100_000)]);
         }
         scene.edit().costs.page_move.0 = 100_000;
