@@ -215,6 +215,8 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String>
     if let Some(dir) = &args.logs
         && placement.balance().is_some()
     {
+        // The run's current folder is another.
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
         let log = dir.join(format!("{placement}-{run}.jsonl"));
         words.extend(["--log".to_string(), log.display().to_string()]);
     }

@@ -132,7 +132,10 @@ impl LabSite {
         self.end_trace(words)?;
         if exit.code != 0 {
             let said = String::from_utf8_lossy(&stderr);
-            let said = said.lines().next_back().unwrap_or("it said nothing").trim();
+            // The last line is the outermost program's; the one before it says why.
+            let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+            let said = lines[lines.len().saturating_sub(2)..].join("; ");
+            let said = if said.is_empty() { "it said nothing" } else { &said };
             bail!("a run in the emulated machine ended with {}: {said}", exit.code);
         }
         Ok((parse_cell(&stdout)?, self.counted(first)?))
