@@ -126,6 +126,9 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(150, 80, 140),
 ];
 
+/// Height of a plot over what it shows: the legend stands above all lines.
+const LEGENDS_ROOM: f64 = 1.4;
+
 /// Two plots side by side, per CPU second and per wall second, a line for each table.
 ///
 /// # Errors
@@ -155,7 +158,7 @@ fn plot(
     value: fn(&FaultRow) -> f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let rows = || faults.tables.iter().flat_map(|table| &table.rows);
-    let most = rows().map(value).fold(1.0, f64::max) * 1.05;
+    let most = rows().map(value).fold(1.0, f64::max) * LEGENDS_ROOM;
     let workers = rows().map(|row| row.workers).max().unwrap_or(1) as f64;
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 16))
@@ -180,7 +183,7 @@ fn plot(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
+        .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .draw()?;
     Ok(())
