@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::chart::{ChartError, escape};
+use crate::chart::{ChartError, Data, escape, framed};
 
 /// Means of the runs with so many workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,15 +105,8 @@ pub fn csv(faults: &Faults) -> String {
 pub fn page(faults: &Faults) -> Result<String, ChartError> {
     let plots = svg(faults)?;
     let title = escape(&format!("Page faults a second on {}", faults.machine));
-    Ok(format!(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>body{{font:15px/1.5 sans-serif;max-width:58em;margin:2em auto;color:#333}}\
-         pre{{overflow-x:auto;background:#f6f6f6;padding:1em;font-size:13px}}</style>\n\
-         <h1>{title}</h1>\n{plots}\n<pre>{}</pre>\n\
-         <details><summary>Data (CSV)</summary><pre>{}</pre></details>\n",
-        escape(&text(faults)),
-        escape(&csv(faults))
-    ))
+    let data = Data { kind: "CSV", text: &csv(faults) };
+    Ok(framed(&title, 58, &plots, &text(faults), &data))
 }
 
 /// Pixels.
