@@ -65,7 +65,10 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
     // no_timer_check: on a starved host the kernel may wait in vain for the first timer ticks.
     // skew_tick: ticks of all CPUs at once make them wait for locks whose holders this host does
     // not run just then. Measured: bound numa02 took 4 % longer without, on a quiet host.
-    let words = "console=ttyS0 nokaslr mitigations=off quiet panic=-1 tsc=nowatchdog \
+    // norandmaps: QEMU finds translated code by its virtual address, so a program that is loaded
+    // elsewhere each time is translated each time. Measured: a storm of forks took three times as
+    // long without (beside other work), and filled the buffer of translated code again and again.
+    let words = "console=ttyS0 nokaslr norandmaps mitigations=off quiet panic=-1 tsc=nowatchdog \
                  no_timer_check skew_tick=1";
     add(&["-append", format!("{words} {}", files.append).trim_end()]);
     add(&["-serial", &format!("file:{}", files.console.display())]);

@@ -49,6 +49,9 @@ fn main() -> ExitCode {
 fn enter_group() {
     std::fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpuset").unwrap();
     std::fs::create_dir_all(GROUP).unwrap();
+    // Whatever a part before this one has left there: all CPUs and nodes again.
+    set_group("cpus", "\n");
+    set_group("mems", "\n");
     std::fs::write(format!("{GROUP}/cgroup.procs"), std::process::id().to_string()).unwrap();
 }
 

@@ -121,15 +121,34 @@ pub fn page(comparison: &Comparison) -> Result<String, ChartError> {
         .map_err(|e| ChartError { problem: e.to_string() })?;
     let pictures = svg(comparison)? + &course::svg(comparison)?;
     let title = escape(&format!("{} on {}", comparison.workload, comparison.machine));
-    Ok(format!(
+    let data = Data { kind: "JSON", text: &json };
+    Ok(framed(&title, 50, &pictures, &text::table(comparison), &data))
+}
+
+/// What a page holds for programs, and what kind of text that is.
+pub(crate) struct Data<'a> {
+    pub kind: &'static str,
+    pub text: &'a str,
+}
+
+/// The page of a title (escaped), pictures, a table and data, so many em wide.
+pub(crate) fn framed(
+    title: &str,
+    width_em: u32,
+    pictures: &str,
+    table: &str,
+    data: &Data<'_>,
+) -> String {
+    format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>body{{font:15px/1.5 sans-serif;max-width:50em;margin:2em auto;color:#333}}\
+         <style>body{{font:15px/1.5 sans-serif;max-width:{width_em}em;margin:2em auto;color:#333}}\
          pre{{overflow-x:auto;background:#f6f6f6;padding:1em;font-size:13px}}</style>\n\
          <h1>{title}</h1>\n{pictures}\n<pre>{}</pre>\n\
-         <details><summary>Data (JSON)</summary><pre>{}</pre></details>\n",
-        escape(&text::table(comparison)),
-        escape(&json)
-    ))
+         <details><summary>Data ({})</summary><pre>{}</pre></details>\n",
+        escape(table),
+        data.kind,
+        escape(data.text)
+    )
 }
 
 #[cfg(test)]

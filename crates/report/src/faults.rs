@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::chart::{ChartError, escape};
+use crate::chart::{ChartError, Data, escape, framed};
 
 /// Means of the runs with so many workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,15 +105,8 @@ pub fn csv(faults: &Faults) -> String {
 pub fn page(faults: &Faults) -> Result<String, ChartError> {
     let plots = svg(faults)?;
     let title = escape(&format!("Page faults a second on {}", faults.machine));
-    Ok(format!(
-        "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>body{{font:15px/1.5 sans-serif;max-width:58em;margin:2em auto;color:#333}}\
-         pre{{overflow-x:auto;background:#f6f6f6;padding:1em;font-size:13px}}</style>\n\
-         <h1>{title}</h1>\n{plots}\n<pre>{}</pre>\n\
-         <details><summary>Data (CSV)</summary><pre>{}</pre></details>\n",
-        escape(&text(faults)),
-        escape(&csv(faults))
-    ))
+    let data = Data { kind: "CSV", text: &csv(faults) };
+    Ok(framed(&title, 58, &plots, &text(faults), &data))
 }
 
 /// Pixels.
@@ -125,6 +118,9 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(210, 150, 100),
     RGBColor(150, 80, 140),
 ];
+
+/// Height of a plot over what it shows: the legend stands above all lines.
+const LEGENDS_ROOM: f64 = 1.4;
 
 /// Two plots side by side, per CPU second and per wall second, a line for each table.
 ///
@@ -155,7 +151,7 @@ fn plot(
     value: fn(&FaultRow) -> f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
     let rows = || faults.tables.iter().flat_map(|table| &table.rows);
-    let most = rows().map(value).fold(1.0, f64::max) * 1.05;
+    let most = rows().map(value).fold(1.0, f64::max) * LEGENDS_ROOM;
     let workers = rows().map(|row| row.workers).max().unwrap_or(1) as f64;
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 16))
@@ -180,7 +176,7 @@ fn plot(
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::LowerLeft)
+        .position(SeriesLabelPosition::UpperLeft)
         .background_style(WHITE.mix(0.8))
         .draw()?;
     Ok(())

@@ -23,6 +23,10 @@ use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
 use crate::interrupt;
 
+/// Late share from which a run is not taken while its machine can have more time: the project's
+/// own bar.
+const MOST_LATE: f64 = 0.01;
+
 /// Runs the comparison and prints it.
 pub fn run(args: &Compare) -> Result<ExitCode> {
     let then = args.against.as_deref().map(|path| earlier(path, args)).transpose()?;
@@ -137,7 +141,7 @@ fn measure(
         random.shuffle(&mut order);
         for placement in order {
             progress.begin(run, placement);
-            let (measured, counted) = site.cell(&cell_arguments(args, placement, run))?;
+            let (measured, counted) = in_time(site, &cell_arguments(args, placement, run))?;
             let cell = cell(placement, run, measured, counted);
             progress.end(&cell);
             cells.push(cell);
@@ -146,6 +150,17 @@ fn measure(
         run += 1;
     }
     Ok(())
+}
+
+/// Runs a cell until the host keeps up with it, or will not get more time for it.
+fn in_time(site: &mut dyn Site, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
+    loop {
+        let (measured, counted) = site.cell(words)?;
+        let late = counted.as_ref().map_or(0.0, |counted| counted.late_share);
+        if late < MOST_LATE || !site.slow_down(late)? {
+            return Ok((measured, counted));
+        }
+    }
 }
 
 /// Whether another round is wanted after this many. With `--until` there are as many as carry an
@@ -200,6 +215,8 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String>
     if let Some(dir) = &args.logs
         && placement.balance().is_some()
     {
+        // The run's current folder is another.
+        let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
         let log = dir.join(format!("{placement}-{run}.jsonl"));
         words.extend(["--log".to_string(), log.display().to_string()]);
     }

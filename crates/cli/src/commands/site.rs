@@ -24,6 +24,12 @@ const END: u64 = 2;
 /// Misses outside all nodes that are no cause for doubt, whatever the run.
 const MOST_STRAY_MISSES: u64 = 10_000;
 
+/// How often a comparison boots anew with more time. Measured: a storm of forks, the worst of our
+/// workloads, needs one.
+const MOST_SLOWER: u32 = 3;
+/// Late share from which twice the time will not do. Guessed.
+const VERY_LATE: f64 = 0.1;
+
 /// Busy share of this host's CPUs above which it is not used unless forced.
 const MOST_BUSY: f64 = 0.10;
 
@@ -37,6 +43,9 @@ pub trait Site {
     fn kernel(&self) -> String;
     /// Real seconds per second there.
     fn dilation(&self) -> f64;
+    /// Has more time for each second from now on, after a run that it could not follow: by how
+    /// much its CPUs were late. Whether it has: not if somebody set the dilation, nor for ever.
+    fn slow_down(&mut self, late_share: f64) -> Result<bool>;
     /// No more cells will come.
     fn end(self: Box<Self>);
 }
@@ -44,7 +53,10 @@ pub trait Site {
 /// An emulated machine, booted once for all cells.
 pub struct LabSite {
     booted: Option<lab::Booted>,
-    again: Box<dyn Fn() -> Result<lab::Booted>>,
+    /// Boots with this dilation, or one to be measured.
+    again: Box<dyn Fn(Option<f64>) -> Result<lab::Booted>>,
+    /// How often it may still be slowed down.
+    patience: u32,
     machine: Machine,
     /// Where the timelines go, and how many there are.
     trace: Option<(PathBuf, u32)>,
@@ -61,11 +73,17 @@ impl LabSite {
             shares.push(dir.canonicalize()?);
         }
         let interrupted = Arc::clone(interrupted);
-        let again = move || lab::boot(&lab, shares.clone(), None, &interrupted, &story);
-        let booted = again()?;
+        let again = move |dilation: Option<f64>| {
+            let mut lab = lab.clone();
+            lab.tuning.dilation = dilation.or(lab.tuning.dilation);
+            lab::boot(&lab, shares.clone(), None, &interrupted, &story)
+        };
+        let booted = again(None)?;
+        let free = args.lab.dilation.is_none() && !args.lab.no_distance;
         let machine = booted.machine.clone();
         let trace = args.trace.clone().map(|path| (path, 0));
-        Ok(LabSite { booted: Some(booted), again: Box::new(again), machine, trace })
+        let patience = if free { MOST_SLOWER } else { 0 };
+        Ok(LabSite { booted: Some(booted), again: Box::new(again), patience, machine, trace })
     }
 
     /// Writes the timeline of the run that has just ended, in a file of its own.
@@ -79,6 +97,13 @@ impl LabSite {
         let told = tracing::end(self.guest()?, &machine, &words.join(" "), &path)?;
         eprintln!("numaherd: {told}");
         self.trace = self.trace.take().map(|(path, number)| (path, number + 1));
+        Ok(())
+    }
+
+    fn boot_again(&mut self, dilation: f64) -> Result<()> {
+        // The lock is ours only once the old machine is gone.
+        self.booted = None;
+        self.booted = Some((self.again)(Some(dilation))?);
         Ok(())
     }
 
@@ -107,7 +132,10 @@ impl LabSite {
         self.end_trace(words)?;
         if exit.code != 0 {
             let said = String::from_utf8_lossy(&stderr);
-            let said = said.lines().next_back().unwrap_or("it said nothing").trim();
+            // The last line is the outermost program's; the one before it says why.
+            let lines: Vec<&str> = said.lines().map(str::trim).filter(|l| !l.is_empty()).collect();
+            let said = lines[lines.len().saturating_sub(2)..].join("; ");
+            let said = if said.is_empty() { "it said nothing" } else { &said };
             bail!("a run in the emulated machine ended with {}: {said}", exit.code);
         }
         Ok((parse_cell(&stdout)?, self.counted(first)?))
@@ -146,9 +174,7 @@ impl Site for LabSite {
         match self.try_cell(words) {
             Err(error) if matches!(error.downcast_ref(), Some(LabError::GuestDied { .. })) => {
                 eprintln!("numaherd: {error}; booting again and repeating this run");
-                // The lock is ours only once the dead machine is gone.
-                self.booted = None;
-                self.booted = Some((self.again)()?);
+                self.boot_again(self.dilation())?;
                 self.try_cell(words)
             }
             other => other,
@@ -166,6 +192,21 @@ impl Site for LabSite {
 
     fn dilation(&self) -> f64 {
         self.booted.as_ref().map_or(1.0, |booted| booted.dilation)
+    }
+
+    fn slow_down(&mut self, late_share: f64) -> Result<bool> {
+        if self.patience == 0 {
+            return Ok(false);
+        }
+        self.patience -= 1;
+        let dilation = self.dilation() * if late_share > VERY_LATE { 4.0 } else { 2.0 };
+        eprintln!(
+            "numaherd: the host was behind by {:.1} %: booting again, one guest second takes \
+             {dilation} s",
+            late_share * 100.0
+        );
+        self.boot_again(dilation)?;
+        Ok(true)
     }
 
     fn end(self: Box<Self>) {
@@ -264,6 +305,10 @@ impl Site for HostSite {
     fn kernel(&self) -> String {
         let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         release.trim().to_string()
+    }
+
+    fn slow_down(&mut self, _late_share: f64) -> Result<bool> {
+        Ok(false)
     }
 
     fn dilation(&self) -> f64 {

@@ -40,7 +40,7 @@ fn pages_are_where_they_were_bound() {
     let bench = Bench::new();
     let script = format!(
         "n={}
-        printf 'anon a 16p\\nbind a interleave:0-1\\ntouch a\\nwhere a\\nmigrate 0 1\\nwhere a\\n' | $n memtoy --strict > toy
+        printf 'anon a 16p\\nbind a interleave:0-1\\ntouch a\\nwhere a\\nmigrate 0 1\\nwhere a\\nmigrate a 0 4p 0\\nwhere a\\n' | $n memtoy --strict > toy
         $n bench pft -m 32m -t 3 -p -S -o json > pft
         $n run --weights 0=3,1=1 -w 0-1 sh -c 'cat /sys/kernel/mm/mempolicy/weighted_interleave/node0; exec numactl --show' > shown
         $n run --weights 0=7 -w 0-1 > /dev/null 2>&1; cat /sys/kernel/mm/mempolicy/weighted_interleave/node0 > kept",
@@ -52,6 +52,9 @@ fn pages_are_where_they_were_bound() {
     // 16 pages in turn over two nodes; then those of node 0 move too
     assert_eq!(toy.matches("       8 pages on node").count(), 2, "{toy}");
     assert!(toy.contains("      16 pages on node 1"), "{toy}");
+    // and four of that segment come back
+    assert!(toy.contains("migrated a to node 0: 4 pages moved, 0 stayed"), "{toy}");
+    assert!(toy.contains("      12 pages on node 1"), "{toy}");
     let pft: serde_json::Value = serde_json::from_str(&bench.shared("pft")).unwrap();
     // 32 MiB in three pieces of whole pages
     assert_eq!(pft["pages"], 8190);
