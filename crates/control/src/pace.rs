@@ -8,6 +8,8 @@ use numaherd_model::Nanos;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
+/// After a turn that did something: there may be more of it, and the moved have to run meanwhile. Guessed.
+const BRIEF: Nanos = Nanos(20_000_000);
 /// Between turns after nothing has happened for long: at least, and where looking is dear, at most.
 const SLOW: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(5_000_000_000));
 
@@ -36,7 +38,7 @@ impl Pace {
     pub fn next(&mut self, acted: bool, converged: bool, used: Nanos) -> Nanos {
         let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
         self.wait = if converged && !acted { Nanos((self.wait.0 * 2).min(slow.0)) } else { QUICK };
-        if acted { self.wait } else { Nanos(self.wait.0.max((REST * used.0).min(SLOW.0.0))) }
+        if acted { BRIEF } else { Nanos(self.wait.0.max((REST * used.0).min(SLOW.0.0))) }
     }
 }
 
@@ -76,7 +78,7 @@ mod tests {
         let mut pace = Pace::new();
         let long = Nanos(90_000_000);
         assert_eq!(pace.next(false, false, long), Nanos(270_000_000));
-        assert_eq!(pace.next(true, false, long), QUICK);
+        assert_eq!(pace.next(true, false, long), BRIEF);
         assert_eq!(pace.next(false, false, Nanos(900_000_000)), SLOW.0);
     }
 }
