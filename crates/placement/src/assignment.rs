@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use crate::demand::Demand;
+use crate::demand::{Amounts, Demand};
 
 /// See the module.
 pub struct Assignment<'a> {
@@ -22,16 +22,18 @@ pub struct Assignment<'a> {
     memory: Vec<(usize, u64)>,
     task_cost: u64,
     total: u64,
-    scratch: Vec<(usize, u64)>,
+    scratch: Amounts,
 }
 
 impl<'a> Assignment<'a> {
     /// Everybody where they are now.
     pub fn today(demand: &'a Demand, task_cost: u64) -> Assignment<'a> {
         let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
-        let mut load = vec![0; demand.nodes.len()];
-        for (task, &node) in demand.tasks.iter().zip(&at) {
-            load[node] += usize::from(task.claims_cpu);
+        let mut members = vec![Vec::new(); demand.nodes.len()];
+        let mut place = vec![0; at.len()];
+        for (task, &node) in at.iter().enumerate().filter(|(i, _)| demand.tasks[*i].claims_cpu) {
+            place[task] = members[node].len();
+            members[node].push(task);
         }
         let weights: Vec<_> = demand.bundles.iter().map(|bundle| bundle.weights(&at)).collect();
         let costs = demand.bundles.iter().zip(&weights);
@@ -103,6 +105,16 @@ impl<'a> Assignment<'a> {
         if from == to {
             return;
         }
+    /// The same tasks by index, in no order.
+    pub fn members(&self, node: usize) -> &[usize] {
+        &self.members[node]
+    }
+
+    /// How often one of them came to a node or left it.
+    pub fn changes(&self, node: usize) -> usize {
+        self.changes[node]
+    }
+
         let who = &self.demand.tasks[task];
         self.load[from] -= usize::from(who.claims_cpu);
         self.load[to] += usize::from(who.claims_cpu);
@@ -124,9 +136,14 @@ impl<'a> Assignment<'a> {
         total += self.task_cost * u64::from(to != who.now);
         total -= self.task_cost * u64::from(from != who.now);
         for &(b, weight) in &who.bundles {
-            self.scratch.clone_from(&self.weights[b]);
-            shift(&mut self.scratch, weight, from, to);
-            let cost = self.demand.best_memory(&self.demand.bundles[b], &self.scratch).1;
+            let bundle = &self.demand.bundles[b];
+            let cost = if bundle.users.len() == 1 {
+                self.demand.best_memory(bundle, &[(to, weight)]).1
+            } else {
+                self.scratch.clone_from(&self.weights[b]);
+                shift(&mut self.scratch, weight, from, to);
+                self.demand.best_memory(bundle, &self.scratch).1
+            };
             total = total - self.memory[b].1 + cost;
         }
         total
@@ -159,7 +176,7 @@ impl<'a> Assignment<'a> {
 }
 
 /// Moves a weight from one node to another; nodes without any are not listed.
-fn shift(weights: &mut Vec<(usize, u64)>, weight: u64, from: usize, to: usize) {
+fn shift(weights: &mut Amounts, weight: u64, from: usize, to: usize) {
     if let Some(i) = weights.iter().position(|(node, _)| *node == from) {
         weights[i].1 -= weight;
         if weights[i].1 == 0 {
@@ -167,6 +184,20 @@ fn shift(weights: &mut Vec<(usize, u64)>, weight: u64, from: usize, to: usize) {
         }
     }
     if weight > 0 {
+    fn move_member(&mut self, task: usize, from: usize, to: usize) {
+        let place = self.place[task];
+        self.members[from].swap_remove(place);
+        if let Some(&last) = self.members[from].get(place) {
+            self.place[last] = place;
+        }
+        self.place[task] = self.members[to].len();
+        self.members[to].push(task);
+        self.load[from] -= 1;
+        self.load[to] += 1;
+        self.changes[from] += 1;
+        self.changes[to] += 1;
+    }
+
         match weights.iter_mut().find(|(node, _)| *node == to) {
             Some((_, sum)) => *sum += weight,
             None => weights.push((to, weight)),

@@ -14,6 +14,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
+use smallvec::SmallVec;
 
 use crate::bundles::bundles;
 use crate::units;
@@ -38,6 +39,10 @@ const MARGIN_PERMILLE: u64 = 20;
 pub const FEW_NODES: usize = 8;
 
 /// A task, as the search sees it.
+/// Indices with an amount each. Most bundles lie on one node and have one user, who uses no other:
+/// one entry is kept in place, which spares the search of a large problem a miss of the cache.
+pub type Amounts = SmallVec<[(usize, u64); 1]>;
+
 #[derive(Clone, Debug)]
 pub struct DemandTask {
     /// Who.
@@ -55,18 +60,20 @@ pub struct DemandTask {
     /// Belongs to a unit: it goes with that, whatever is known of it.
     pub tied: bool,
     /// Bundles it uses, with its weight in each.
-    pub bundles: Vec<(usize, u64)>,
+    pub bundles: Amounts,
 }
 
 /// Regions with the same users.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Tasks, by index and ascending, with their weights.
-    pub users: Vec<(usize, u64)>,
+    pub users: Amounts,
     /// Regions, by index into the snapshot's.
     pub regions: Vec<usize>,
     /// Known pages on each node that has some, ascending.
-    pub pages: Vec<(usize, u64)>,
+    pub pages: Amounts,
+    /// All of them together.
+    pub known: u64,
     /// Cost of moving one page, in the same unit as weight × distance.
     pub page_cost: u64,
     /// Its pages are never moved.
@@ -80,16 +87,10 @@ impl Bundle {
         self.pages.iter().find(|(n, _)| *n == node).map_or(0, |(_, pages)| *pages)
     }
 
-    /// Known pages, wherever they are.
-    #[must_use]
-    pub fn known_pages(&self) -> u64 {
-        self.pages.iter().map(|(_, pages)| pages).sum()
-    }
-
     /// The weight of its users on each node that has some, for tasks where `at` says.
     #[must_use]
-    pub fn weights(&self, at: &[usize]) -> Vec<(usize, u64)> {
-        let mut weights: Vec<(usize, u64)> = Vec::new();
+    pub fn weights(&self, at: &[usize]) -> Amounts {
+        let mut weights = Amounts::new();
         for &(task, weight) in &self.users {
             match weights.iter_mut().find(|(node, _)| *node == at[task]) {
                 Some((_, sum)) => *sum += weight,
@@ -168,7 +169,7 @@ impl Demand {
     /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
     /// distance to its pages.
     fn as_it_lies(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
-        let known = bundle.known_pages().max(1);
+        let known = bundle.known.max(1);
         let most = bundle.pages.iter().max_by_key(|&&(node, pages)| (pages, Reverse(node)));
         let cost = weights.iter().map(|&(from, weight)| {
             let far = |&(node, pages): &(usize, u64)| pages * self.distance(node, from) * 1000;
@@ -193,7 +194,7 @@ impl Demand {
         if bundle.stays {
             return self.as_it_lies(bundle, weights);
         }
-        let known = bundle.known_pages();
+        let known = bundle.known;
         let better = |best: Option<(bool, u64, u64, usize)>, node: usize| {
             let there = bundle.pages_on(node);
             let moving = (known - there) * bundle.page_cost;
@@ -228,7 +229,7 @@ impl Demand {
     pub fn strength_permille(&self, at: &[usize]) -> u32 {
         let (mut local, mut all) = (0, 0);
         for bundle in self.bundles.iter().filter(|bundle| !bundle.pages.is_empty()) {
-            let pages = bundle.known_pages();
+            let pages = bundle.known;
             for &(task, weight) in &bundle.users {
                 all += weight;
                 local += (weight * bundle.pages_on(at[task])).checked_div(pages).unwrap_or(0);
@@ -347,8 +348,8 @@ mod tests {
         scene.region(1, &[(1, 100), (2, 100)], &[(1, 512)]);
         scene.task(2, 4, 1000);
         let demand = Demand::new(&scene.snapshot());
-        assert_eq!(demand.bundles[0].users, [(0, 375_000)]);
-        assert_eq!(demand.bundles[1].users, [(0, 125_000), (1, SHARE)]);
+        assert_eq!(demand.bundles[0].users[..], [(0, 375_000)]);
+        assert_eq!(demand.bundles[1].users[..], [(0, 125_000), (1, SHARE)]);
     }
 
     #[test]
@@ -361,7 +362,7 @@ mod tests {
         }
         let demand = Demand::new(&scene.snapshot());
         assert_eq!(demand.bundles.len(), 1);
-        assert_eq!(demand.bundles[0].pages, [(0, 2048)]);
+        assert_eq!(demand.bundles[0].pages[..], [(0, 2048)]);
     }
 
     #[test]

@@ -23,7 +23,8 @@ const MOST_STEPS: usize = 20_000;
 pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Vec<usize>> {
     let matters =
         |task: &usize| demand.tasks[*task].claims_cpu || !demand.tasks[*task].bundles.is_empty();
-    let mut tasks: Vec<usize> = (0..demand.tasks.len()).filter(matters).collect();
+    let mut tasks: Vec<usize> =
+        (0..demand.tasks.len()).filter(matters).take(MOST_TASKS + 1).collect();
     if tasks.len() > MOST_TASKS || demand.nodes.len() > FEW_NODES {
         return None;
     }
