@@ -405,6 +405,7 @@ impl Observe for LiveMachine {
             regions: Vec::new(),
             common,
             units: self.units(),
+            traffic: Default::default(),
             sharing: Vec::new(),
             grade: EvidenceGrade::None,
             kernel_tiering,

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
 use smallvec::SmallVec;
 
+use crate::bandwidth::Bandwidth;
 use crate::bundles::bundles;
 use crate::units;
 
@@ -38,11 +39,11 @@ const MARGIN_PERMILLE: u64 = 20;
 /// between many, which a handful of nodes has and where it costs little to look.
 pub const FEW_NODES: usize = 8;
 
-/// A task, as the search sees it.
 /// Indices with an amount each. Most bundles lie on one node and have one user, who uses no other:
 /// one entry is kept in place, which spares the search of a large problem a miss of the cache.
 pub type Amounts = SmallVec<[(usize, u64); 1]>;
 
+/// A task, as the search sees it.
 #[derive(Clone, Debug)]
 pub struct DemandTask {
     /// Who.
@@ -59,6 +60,8 @@ pub struct DemandTask {
     pub placed: bool,
     /// Belongs to a unit: it goes with that, whatever is known of it.
     pub tied: bool,
+    /// Bytes a second that it reads and writes, where that is measured.
+    pub traffic: u64,
     /// Bundles it uses, with its weight in each.
     pub bundles: Amounts,
 }
@@ -114,6 +117,8 @@ pub struct Demand {
     pub room: Vec<u64>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
+    /// What the memory of each node may be given: no limit, until [`Bandwidth::new`] says more.
+    pub bandwidth: Bandwidth,
     /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
     /// go there.
     pub masks: Vec<Vec<CpuSet>>,
@@ -134,12 +139,14 @@ impl Demand {
         let (mut tasks, masks) = tasks(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks);
         units::tie(snapshot, &mut tasks, &mut bundles);
+        let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
             capacity: capacity(snapshot, claims),
+            bandwidth,
             nodes,
             masks,
             tasks,
@@ -216,6 +223,41 @@ impl Demand {
         };
         let cheapest = cheapest.or_else(|| (0..self.nodes.len()).fold(None, better));
         cheapest.map_or((0, 0), |(_, cost, _, node)| (node, cost))
+    }
+
+    /// On a machine of many nodes, those that can be cheapest for a bundle's memory, each with Σ weight
+    /// × distance from there: those that hold some of it or run a user. None, on others, and where it is
+    /// never moved.
+    #[must_use]
+    pub fn fars(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> Amounts {
+        if bundle.stays || self.nodes.len() <= FEW_NODES || bundle.users.len() < 2 {
+            return Amounts::new();
+        }
+        let others = weights.iter().filter(|(node, _)| bundle.pages_on(*node) == 0);
+        let far = |&(node, _): &(usize, u64)| {
+            let row = &self.excess[node * self.nodes.len()..][..self.nodes.len()];
+            (node, weights.iter().map(|&(from, weight)| weight * row[from]).sum())
+        };
+        bundle.pages.iter().chain(others).map(far).collect()
+    }
+
+    /// Whether moving a bundle's memory to a node fills that, and what it costs there in all, given Σ
+    /// weight × distance; `None` if there is no memory.
+    #[must_use]
+    pub fn price(&self, bundle: &Bundle, node: usize, far: u64) -> Option<(bool, u64)> {
+        let arriving = bundle.known - bundle.pages_on(node);
+        let full = arriving > self.room[node];
+        self.has_memory[node].then(|| (full, far + arriving * bundle.page_cost))
+    }
+
+    /// As [`Demand::best_memory`], from [`Demand::fars`]; `None` where that lists no node with memory.
+    #[must_use]
+    pub fn cheapest(&self, bundle: &Bundle, fars: &[(usize, u64)]) -> Option<(usize, u64)> {
+        let key = |&(node, far): &(usize, u64)| {
+            let (full, cost) = self.price(bundle, node, far)?;
+            Some((full, cost, u64::MAX - bundle.pages_on(node), node))
+        };
+        fars.iter().filter_map(key).min().map(|(_, cost, _, node)| (node, cost))
     }
 
     /// What all bundles cost.
@@ -299,7 +341,8 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
             now,
             placed: task.home.is_some(),
             tied: false,
-            bundles: Vec::new(),
+            traffic: 0,
+            bundles: Amounts::new(),
         });
     }
     (tasks, masks)

@@ -79,9 +79,10 @@ fn relieve(demand: &Demand, assignment: &mut Assignment) {
         if !assignment.is_overfull(full) {
             continue;
         }
-        let claims = |task: &usize| demand.tasks[*task].claims_cpu;
-        let here = |task: &usize| assignment.at()[*task] == full;
-        let leavers: Vec<usize> = (0..demand.tasks.len()).filter(claims).filter(here).collect();
+        let crowded = assignment.load()[full] > demand.capacity[full];
+        let members = assignment.members(full).iter().copied();
+        let leavers = members.filter(|&task| crowded || demand.tasks[task].traffic > 0);
+        let leavers: Vec<usize> = leavers.collect();
         let mut leavers: Vec<(u64, usize)> = leavers
             .into_iter()
             .filter_map(|task| Some((nearest_room(demand, assignment, task)?.0, task)))
@@ -179,6 +180,9 @@ fn step(
         return None;
     }
     let room = assignment.has_room(task, to);
+    let near = if room { Found::new() } else { partners.of(demand, assignment, task, to, from) };
+    let carries = |&partner: &usize| assignment.carries((task, from), (partner, to));
+    let near: Found = near.into_iter().filter(carries).collect();
     assignment.put(task, to);
     if room {
         return Some(smallvec![task]);
@@ -225,15 +229,24 @@ fn places(
     }
 }
 
-/// Whom a task can change places with.
-struct Partners {
-    loose: Vec<Loose>,
 /// Tasks that are looked at as partners.
 type Found = SmallVec<[usize; PARTNERS + 1]>;
 
+/// Whom a task can change places with.
+struct Partners {
+    loose: Vec<Loose>,
     /// From node to node, those that wish to go, greatest gain last.
     bound: BTreeMap<(usize, usize), Vec<usize>>,
     few: bool,
+}
+
+/// Those on a node that lose least by leaving, least first.
+#[derive(Default)]
+struct Loose {
+    tasks: VecDeque<usize>,
+    /// The node's changes when this was worked out, and after how many more it is again.
+    at: Option<usize>,
+    lasts: usize,
 }
 
 impl Partners {
@@ -248,15 +261,6 @@ impl Partners {
         &mut self,
         demand: &Demand,
         assignment: &Assignment,
-/// Those on a node that lose least by leaving, least first.
-#[derive(Default)]
-struct Loose {
-    tasks: VecDeque<usize>,
-    /// The node's changes when this was worked out, and after how many more it is again.
-    at: Option<usize>,
-    lasts: usize,
-}
-
         wishes: &[(Reverse<u64>, usize, usize)],
     ) {
         self.bound.clear();
@@ -308,10 +312,6 @@ struct Loose {
     }
 }
 
-/// What holds a task on a node: its weight in memory that is there.
-fn hold(assignment: &Assignment, task: &DemandTask, node: usize) -> u64 {
-    let here = task.bundles.iter().filter(|(b, _)| assignment.memory_of(*b) == node);
-    here.map(|(_, weight)| weight).sum()
 impl Loose {
     fn new(demand: &Demand, assignment: &Assignment, node: usize) -> Loose {
         let held = |&task: &usize| (hold(assignment, &demand.tasks[task], node), task);
@@ -327,6 +327,10 @@ impl Loose {
     }
 }
 
+/// What holds a task on a node: its weight in memory that is there.
+fn hold(assignment: &Assignment, task: &DemandTask, node: usize) -> u64 {
+    let here = task.bundles.iter().filter(|(b, _)| assignment.memory_of(*b) == node);
+    here.map(|(_, weight)| weight).sum()
 }
 
 /// Tries to bring the users of each scattered bundle to one node. Whether any attempt paid.
@@ -388,7 +392,11 @@ fn gather(
         }
         if !assignment.has_room(task, place) {
             let near = partners.of(demand, assignment, task, place, from);
-            let fits = |partner: &usize| stranger(partner) && assignment.allows(*partner, from);
+            let fits = |partner: &usize| {
+                stranger(partner)
+                    && assignment.allows(*partner, from)
+                    && assignment.carries((task, from), (*partner, place))
+            };
             let Some(partner) = near.into_iter().find(fits) else { break };
             done.push((partner, place));
             assignment.put(partner, from);
