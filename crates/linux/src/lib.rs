@@ -23,6 +23,7 @@ pub mod numactl;
 pub mod process;
 pub mod reserve;
 pub mod respect;
+pub mod rotation;
 pub mod sys;
 pub mod system;
 pub mod task_counts;

@@ -321,6 +321,7 @@ impl LiveMachine {
         outcomes: &mut [Outcome],
     ) -> Result<(), WorldError> {
         let mut room = self.room()?;
+        self.mover.on_cpus(self.topology.cpus().len());
         for ((process, to), mut indices) in moves {
             let now = self.system.monotonic();
             if let Some(why) = self.stays.why(self.system.as_mut(), process, now) {

@@ -84,7 +84,7 @@ pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     };
     let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
     let permille = (seen * 1000).checked_div(seen + huge)? as u32;
-    let resident = Bytes(seen << 10);
+    let resident = Bytes((seen + kib("RssFile:")) << 10);
     if has_policy(&folder.join("numa_maps")) {
         return Some(Coverage { permille: 0, cause: Unseen::Policy, resident });
     }

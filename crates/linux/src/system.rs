@@ -108,6 +108,19 @@ pub trait Memory {
         to: NodeId,
         shared: bool,
     ) -> Result<Vec<PageStatus>, SysError>;
+    /// The same of several lots of addresses, at once where the kernel can.
+    ///
+    /// # Errors
+    /// For each lot, as for one.
+    fn migrate_lots(
+        &mut self,
+        tgid: u32,
+        lots: &[Vec<u64>],
+        to: NodeId,
+        shared: bool,
+    ) -> Vec<Result<Vec<PageStatus>, SysError>> {
+        lots.iter().map(|addresses| self.migrate(tgid, addresses, to, shared)).collect()
+    }
 }
 
 /// The machine as a whole.
@@ -267,10 +280,41 @@ impl Memory for Running {
         to: NodeId,
         shared: bool,
     ) -> Result<Vec<PageStatus>, SysError> {
-        let mut status = Vec::new();
-        pages::migrate(tgid, addresses, Target::One(to), shared, &mut status)?;
-        Ok(status.into_iter().map(PageStatus::from_raw).collect())
+        migrate(tgid, addresses, to, shared)
     }
+
+    /// Each lot in a thread of its own: a new thread starts on a CPU that has least to do, so that
+    /// where all are busy, all lose alike.
+    fn migrate_lots(
+        &mut self,
+        tgid: u32,
+        lots: &[Vec<u64>],
+        to: NodeId,
+        shared: bool,
+    ) -> Vec<Result<Vec<PageStatus>, SysError>> {
+        let [one] = lots else {
+            return std::thread::scope(|scope| {
+                let spawn = |lot| scope.spawn(move || migrate(tgid, lot, to, shared));
+                let workers: Vec<_> = lots.iter().map(Vec::as_slice).map(spawn).collect();
+                let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                workers.into_iter().map(answer).collect()
+            });
+        };
+        vec![migrate(tgid, one, to, shared)]
+    }
+}
+
+fn migrate(
+    tgid: u32,
+    addresses: &[u64],
+    to: NodeId,
+    shared: bool,
+) -> Result<Vec<PageStatus>, SysError> {
+    let mut status = Vec::new();
+    pages::migrate(tgid, addresses, Target::One(to), shared, &mut status)?;
+    Ok(status.into_iter().map(PageStatus::from_raw).collect())
 }
 
 impl Machine for Running {

@@ -15,6 +15,7 @@ use numaherd_linux::ReadError;
 use numaherd_linux::knobs::{Knob, KnobError};
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
+use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::{affinity, clock, identity};
 use numaherd_model::{FaultSource, Nanos, Outcome, ProcessId, WorldError};
 use numaherd_placement::{Herd, Mechanisms};
@@ -212,6 +213,7 @@ impl Runner {
     ) -> Result<ExitCode> {
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
+        let mut rotation = Rotation::new();
         loop {
             let before = clock::cpu_time();
             if let Some(targets) = self.targets.look()? {
@@ -251,6 +253,7 @@ impl Runner {
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
             let wait = self.pace.next(turn.acted(), turn.plan.converged, used);
+            rotation.iter_mut().for_each(Rotation::step);
             let until = Instant::now() + Duration::from_nanos(wait.0);
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();

@@ -14,6 +14,9 @@
 //! they are tried again in a call of their own. A huge page is one copy and moves whole: its wait is that of 2 MiB.
 //! Source: `do_pages_move` and `migrate_pages` (v6.12).
 //!
+//! **At once.** Several threads move a part each: copying scales with CPUs, and where all are busy each
+//! of the victims loses a little time instead of one of them all of it.
+//!
 //! Huge pages go first, whole, by naming only the first address of every 2 MiB: naming all 512
 //! would have the kernel refuse the second while the first is on its way.
 
@@ -34,6 +37,10 @@ const BATCH_PAGES: usize = 4096;
 const TOGETHER: (u64, u64) = (32, 512);
 /// Calls for one lot of pages: each further one means that a page of the one before was held.
 const MOST_TRIES: usize = 16;
+/// Threads that move at once, and fewest pages worth one. Guessed: beyond that, locks of the address
+/// space and of both nodes' page lists have them wait for each other.
+const WORKERS: usize = 8;
+const LEAST_LOT: usize = 128;
 /// Alignment and size of a huge page.
 const HUGE_BYTES: u64 = 2 << 20;
 
@@ -44,6 +51,8 @@ pub struct Mover {
     /// How long a task may wait for a page on its way.
     pause: Nanos,
     longest_pause: Nanos,
+    /// Threads that move at once.
+    workers: usize,
     /// Processes in which nothing was found to be a huge page.
     without_huge: BTreeSet<ProcessId>,
 }
@@ -67,10 +76,21 @@ struct Stray {
 impl Mover {
     pub fn new(pause: Nanos) -> Mover {
         let page_move = Costs::default().page_move;
-        Mover { page_move, pause, longest_pause: Nanos(0), without_huge: BTreeSet::new() }
+        Mover {
+            page_move,
+            pause,
+            longest_pause: Nanos(0),
+            workers: 1,
+            without_huge: BTreeSet::new(),
+        }
     }
 
-    /// Time to move one page, over the last moves.
+    /// On so many CPUs: a thread for each, up to a bound.
+    pub fn on_cpus(&mut self, cpus: usize) {
+        self.workers = cpus.clamp(1, WORKERS);
+    }
+
+    /// Time of one CPU to move one page, over the last moves.
     pub fn page_move(&self) -> Nanos {
         self.page_move
     }
@@ -105,7 +125,8 @@ impl Mover {
             Err(error) => return vec![super::skipped(&error); ranges.len()],
         };
         let all: u64 = moved.iter().sum();
-        if let Some(each) = system.monotonic().since(begin).0.checked_div(all) {
+        let at_once = self.workers.min((all as usize).div_ceil(LEAST_LOT)).max(1) as u64;
+        if let Some(each) = (system.monotonic().since(begin).0 * at_once).checked_div(all) {
             self.page_move = Nanos((self.page_move.0 * 3 + each) / 4);
         }
         moved.into_iter().zip(refused).map(|(moved, refused)| outcome(moved, refused)).collect()
@@ -133,7 +154,11 @@ impl Mover {
             left.iter().map(|s| s.address).filter(|a| a.is_multiple_of(HUGE_BYTES)).collect();
         if !heads.is_empty() && !self.without_huge.contains(&process) {
             beat();
-            system.migrate(tgid, &heads, to.node, to.shared)?;
+            let each = heads.len().div_ceil(self.workers);
+            let lots: Vec<Vec<u64>> = heads.chunks(each).map(<[u64]>::to_vec).collect();
+            for said in system.migrate_lots(tgid, &lots, to.node, to.shared) {
+                said?;
+            }
             left = strays(system, tgid, left, to.node)?;
             if before.len() - left.len() <= heads.len() {
                 self.without_huge.insert(process);
@@ -146,6 +171,8 @@ impl Mover {
                 break;
             }
         }
+        // What has arrived by the kernel's word need not be looked up again.
+        left.retain(|stray| answers.get(&stray.address) != Some(&PageStatus::On(to.node)));
         let after = if left.is_empty() { left } else { strays(system, tgid, left, to.node)? };
         let mut moved = vec![0; ranges.len()];
         for stray in &before {
@@ -168,30 +195,37 @@ impl Mover {
         answers: &mut Answers,
         beat: &mut dyn FnMut(),
     ) -> Result<bool, SysError> {
-        let mut rest = chunk;
+        let at_once = self.workers.min(chunk.len() / LEAST_LOT).max(1);
+        let mut lots: Vec<&[Stray]> = chunk.chunks(chunk.len().div_ceil(at_once)).collect();
         for _ in 0..MOST_TRIES {
-            if rest.is_empty() {
+            lots.retain(|lot| !lot.is_empty());
+            if lots.is_empty() {
                 break;
             }
             beat();
             let together = self.together();
-            let addresses: Vec<u64> = rest.iter().map(|stray| stray.address).collect();
+            let addresses = |lot: &&[Stray]| lot.iter().map(|stray| stray.address).collect();
+            let named: Vec<Vec<u64>> = lots.iter().map(addresses).collect();
+            let batches: Vec<Vec<u64>> =
+                named.iter().map(|lot| in_batches(lot, together)).collect();
             let begin = system.monotonic();
-            let status =
-                match system.migrate(tgid, &in_batches(&addresses, together), to.node, to.shared) {
+            let said = system.migrate_lots(tgid, &batches, to.node, to.shared);
+            let took = system.monotonic().since(begin);
+            for ((lot, addresses), said) in lots.iter_mut().zip(named).zip(said) {
+                let status = match said {
                     Err(error) if error.errno() == Some(libc::ENOMEM) => {
-                        answers
-                            .extend(addresses.iter().map(|&address| (address, PageStatus::Full)));
+                        answers.extend(addresses.iter().map(|&page| (page, PageStatus::Full)));
                         return Ok(false);
                     }
                     status => status?,
                 };
-            let tried = tried(&status, together).min(rest.len());
-            let each = system.monotonic().since(begin).0 / tried.max(1) as u64;
-            let pause = Nanos(each * together.min(tried) as u64);
-            self.longest_pause = self.longest_pause.max(pause);
-            answers.extend(addresses.into_iter().zip(without_ends(&status, together)));
-            rest = &rest[tried..];
+                let tried = tried(&status, together).min(lot.len());
+                let each = took.0 / tried.max(1) as u64;
+                let pause = Nanos(each * together.min(tried) as u64);
+                self.longest_pause = self.longest_pause.max(pause);
+                answers.extend(addresses.into_iter().zip(without_ends(&status, together)));
+                *lot = &lot[tried..];
+            }
         }
         Ok(true)
     }
@@ -325,6 +359,22 @@ mod tests {
         assert_eq!(mover.together(), 32);
         mover.page_move = Nanos(1_000);
         assert_eq!(mover.together(), 512);
+    }
+
+    #[test]
+    fn lots_that_go_at_once_are_answered_in_order() {
+        let buffer = vec![1u8; 64 << 12];
+        let start = (buffer.as_ptr() as u64).next_multiple_of(4096);
+        let me = std::process::id();
+        let mut running = Running::new("/".as_ref());
+        let here = running.locate(me, &[start]).unwrap()[0];
+        let PageStatus::On(node) = here else { panic!("{here:?}") };
+        let pages = |range: Range<u64>| range.map(|page| start + page * 4096).collect::<Vec<u64>>();
+        let lots = [pages(0..3), pages(3..4), Vec::new(), vec![0; 2]];
+        let said = running.migrate_lots(me, &lots, node, false);
+        let said: Vec<Vec<PageStatus>> = said.into_iter().map(Result::unwrap).collect();
+        assert_eq!(said[..3], [vec![here; 3], vec![here], Vec::new()]);
+        assert!(said[3].len() == 2 && !said[3].contains(&here));
     }
 
     #[test]
