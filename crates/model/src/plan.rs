@@ -25,6 +25,8 @@ pub enum Reason {
     },
     /// No evidence pulls it elsewhere and that node has a free CPU.
     Balance,
+    /// The memory of the node it was on carries no more.
+    Bandwidth,
     /// It is where it should be; pinned so that it stays.
     Hold {
         /// Share of its faults that are local under the plan.
@@ -69,6 +71,9 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::Balance => write!(f, "nothing pulls it elsewhere and a CPU is free there"),
+            Reason::Bandwidth => {
+                write!(f, "memory where it was carries no more, and there it does")
+            }
             Reason::Hold { permille: 0 } => {
                 write!(
                     f,

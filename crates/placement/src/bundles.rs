@@ -6,7 +6,7 @@
 
 use numaherd_model::{Nanos, ProcessId, Region, Snapshot, TaskId};
 
-use crate::demand::{Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
+use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
 use crate::objects::twins;
 
 /// A user with fewer faults in a region than 1 in this many of its heaviest user's is left out.
@@ -76,7 +76,7 @@ fn mates(snapshot: &Snapshot) -> Vec<Mates> {
 /// Regions with the same users, being put together: each user's faults in them.
 #[derive(Default)]
 struct Group {
-    users: Vec<(usize, u64)>,
+    users: Amounts,
     regions: Vec<usize>,
     stays: bool,
 }
@@ -162,7 +162,7 @@ fn common(
     all_mates: &[Mates],
     twins: &[usize],
 ) -> Group {
-    let mut users: Vec<(usize, u64)> = Vec::new();
+    let mut users = Amounts::new();
     for &r in twins {
         let region = &snapshot.regions[r];
         let found = all_mates.binary_search_by_key(&region.id.process, |mates| mates.process);
@@ -176,13 +176,13 @@ fn common(
 }
 
 /// A region's users, by index and ascending, with their faults.
-fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Vec<(usize, u64)> {
+fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amounts {
     let most = region.users.iter().map(|user| user.faults).max().unwrap_or(0);
     let permille = mates.map_or(0, |mates| mates.permille);
     let in_earnest = region.users.iter().filter(|user| user.faults * NEGLIGIBLE >= most);
     let seen = in_earnest
         .filter_map(|user| Some((known.of(user.task)?, user.faults * (1000 - permille) / 1000)));
-    let mut users: Vec<(usize, u64)> = seen.collect();
+    let mut users: Amounts = seen.collect();
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let each = (whole * permille / 1000).div_ceil(mates.tasks.len() as u64);
@@ -236,11 +236,13 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
             *faults = SHARE * busy / 1000 * *faults / all_faults[*task].max(1);
             tasks[*task].bundles.push((b, *faults));
         }
+        let pages = pages_of(snapshot, &regions);
         let horizon = age.clamp(HORIZON.0, HORIZON.1);
         Bundle {
             // A second lost per second is a whole task at distance 10 / LOSS_AT_TEN.
             page_cost: snapshot.costs.page_move.0 * (10 * SHARE * SHARE / LOSS_AT_TEN) / horizon.0,
-            pages: pages_of(snapshot, &regions),
+            known: pages.iter().map(|(_, pages)| pages).sum(),
+            pages,
             users,
             regions,
             stays,
@@ -250,9 +252,9 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
 }
 
 /// Known pages of some regions per node, by index.
-fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Vec<(usize, u64)> {
+fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Amounts {
     let nodes = &snapshot.topology.nodes;
-    let mut pages: Vec<(usize, u64)> = Vec::new();
+    let mut pages = Amounts::new();
     for (node, count) in regions.iter().flat_map(|&r| &snapshot.regions[r].pages) {
         let Ok(node) = nodes.binary_search_by_key(node, |n| n.id) else { continue };
         match pages.binary_search_by_key(&node, |(node, _)| *node) {

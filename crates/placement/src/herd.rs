@@ -17,6 +17,7 @@ use numaherd_model::{
     TaskId, Waiting,
 };
 
+use crate::bandwidth::Bandwidth;
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
@@ -48,6 +49,10 @@ const CONVERGED_PERMILLE: u32 = 900;
 /// kernel's scan.
 const QUIET: Nanos = Nanos(10_000_000_000);
 
+/// How long the most that a task asked of memory counts. Guessed: several times what spreading a group
+/// takes, with its memory.
+const PEAK: Nanos = Nanos(20_000_000_000);
+
 /// Herd's memory between snapshots.
 #[derive(Debug)]
 pub struct Herd {
@@ -71,6 +76,18 @@ struct Known {
     relieved_at: Option<Nanos>,
     /// How long it usually waits for a CPU while it is not placed, per mille of the time.
     usual_wait_permille: u32,
+    /// The most bytes a second that it asked of memory of late, and when.
+    traffic: (u64, Nanos),
+}
+
+impl Known {
+    /// The most that a task asked of memory of late, with what it asks now.
+    fn peak(&mut self, bytes: u64, now: Nanos) -> u64 {
+        if bytes >= self.traffic.0 || now.since(self.traffic.1) >= PEAK {
+            self.traffic = (bytes, now);
+        }
+        self.traffic.0
+    }
 }
 
 impl Herd {
@@ -124,6 +141,7 @@ impl Herd {
                 placed_at: None,
                 relieved_at: None,
                 usual_wait_permille: task.waiting_permille,
+                traffic: (0, snapshot.time),
             };
             let mut known = before.next_if(|known| known.id == task.id).unwrap_or(new);
             if task.home.is_none() {
@@ -195,7 +213,11 @@ impl Default for Herd {
 impl Placement for Herd {
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
         self.meet(snapshot);
-        let demand = Demand::new(snapshot);
+        let mut demand = Demand::new(snapshot);
+        if self.mechanisms.bandwidth {
+            let peak = |task: usize, bytes| self.tasks[task].peak(bytes, snapshot.time);
+            demand.bandwidth = Bandwidth::new(snapshot, &mut demand.tasks, peak);
+        }
         let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
         let strength_permille = demand.strength_permille(&today);
         let mut actions = self.releases(&demand, snapshot);
@@ -341,6 +363,9 @@ fn reason(demand: &Demand, outlook: &Outlook, at: &[usize], i: usize, stays: boo
         }
     }
     let permille = |part: u64| (part * 1000).checked_div(all).unwrap_or(0) as u32;
+    if !stays && demand.bandwidth.is_short(demand.tasks[i].now) {
+        return Reason::Bandwidth;
+    }
     match (stays, with_others * 2 > all, local > 0) {
         (true, ..) => Reason::Hold { permille: permille(local) },
         (_, true, _) => Reason::BuddiesThere { permille: permille(with_others) },

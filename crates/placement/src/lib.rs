@@ -9,6 +9,7 @@
 //! | [`objects`] | which memory of several processes is the same |
 //! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
+//! | [`bandwidth`] | what the memory of each node may be given |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
 //! | [`outlook`] | what an assignment means for memory |
@@ -19,6 +20,7 @@
 //! | [`kernels`] | the NUMA balancing of kernels, for the simulator |
 
 pub mod assignment;
+pub mod bandwidth;
 pub mod bundles;
 pub mod demand;
 pub mod exact;

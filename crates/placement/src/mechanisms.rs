@@ -14,6 +14,8 @@ pub struct Mechanisms {
     pub objects: bool,
     /// Virtual nodes stay whole. (It is whoever looks that tells them.)
     pub units: bool,
+    /// Groups are spread whose traffic one node's memory does not carry.
+    pub bandwidth: bool,
     /// Small problems are solved exactly. Without: by moves and swaps alone.
     pub exact: bool,
     /// Where tasks crowd, those that are already right are held.
@@ -25,8 +27,18 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 9] =
-    ["pages", "interleave", "coverage", "objects", "units", "exact", "hold", "relief", "quiet"];
+pub const NAMES: [&str; 10] = [
+    "pages",
+    "interleave",
+    "coverage",
+    "objects",
+    "units",
+    "bandwidth",
+    "exact",
+    "hold",
+    "relief",
+    "quiet",
+];
 
 impl Default for Mechanisms {
     fn default() -> Self {
@@ -36,6 +48,7 @@ impl Default for Mechanisms {
             coverage: true,
             objects: true,
             units: true,
+            bandwidth: true,
             exact: true,
             hold: true,
             relief: true,
@@ -53,6 +66,7 @@ impl Mechanisms {
             "coverage" => &mut self.coverage,
             "objects" => &mut self.objects,
             "units" => &mut self.units,
+            "bandwidth" => &mut self.bandwidth,
             "exact" => &mut self.exact,
             "hold" => &mut self.hold,
             "relief" => &mut self.relief,
@@ -84,6 +98,7 @@ mod tests {
             coverage: false,
             objects: false,
             units: false,
+            bandwidth: false,
             exact: false,
             hold: false,
             relief: false,

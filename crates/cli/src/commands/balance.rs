@@ -8,7 +8,7 @@ use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Pace, Turn};
 use numaherd_linux::ReadError;
@@ -70,16 +70,15 @@ pub struct Summary {
 pub fn run(args: &Balance) -> Result<ExitCode> {
     let interrupted = interrupt::flag()?;
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
-    for &pid in &args.pid {
-        check_target(pid)?;
-    }
+    let named: Result<Vec<ProcessId>> = args.pid.iter().map(|&pid| check_target(pid)).collect();
+    let named = named?;
     if topology.cpu_nodes().count() < 2 {
         eprintln!("numaherd: this machine has one node with CPUs: there is nothing to balance");
         let Some(mut child) = start(&args.command, None)? else { return Ok(ExitCode::SUCCESS) };
         return Ok(code_of(child.wait().context("cannot wait for the command")?));
     }
     // Named wrongly, a group ends us before anything is changed.
-    let targets = Targets::new(args.pid.clone(), &args.cgroup, args.all)?;
+    let targets = Targets::new(named, &args.cgroup, args.all)?;
     let mut session = Session::begin(&about(args))?;
     let started = Runner::start(args, targets, &mut session);
     let outcome = started.and_then(|(mut runner, mut child)| {
@@ -170,7 +169,9 @@ impl Runner {
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let child = start(&args.command, Some(session.run()))?;
         give_up_privileges(args)?;
-        child.iter().for_each(|child| targets.add(child.id()));
+        if let Some(child) = &child {
+            targets.add(child.id())?;
+        }
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
         let machine = LiveMachine::new(LiveOptions {
@@ -419,15 +420,16 @@ fn start(command: &[String], run: Option<&str>) -> Result<Option<Child>> {
 }
 
 /// A process that can be looked after: it exists and we may change its affinity.
-fn check_target(pid: u32) -> Result<()> {
+fn check_target(pid: u32) -> Result<ProcessId> {
     let mut reader = TaskReader::new("/".as_ref());
-    ensure!(reader.stat(pid, pid)?.is_some(), "no process {pid}");
+    let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
     if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
         bail!("process {pid} has no threads");
     }
     let current = affinity::get(pid)?;
     // Setting what is there changes nothing, and tells whether we may.
-    affinity::set(pid, &current).with_context(|| format!("process {pid} cannot be balanced"))
+    affinity::set(pid, &current).with_context(|| format!("process {pid} cannot be balanced"))?;
+    Ok(process)
 }
 
 fn code_of(status: std::process::ExitStatus) -> ExitCode {
