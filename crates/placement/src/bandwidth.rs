@@ -193,7 +193,6 @@ mod tests {
         scene.edit().traffic.tasks.iter_mut().for_each(|task| task.1 = GB * 8 / 10);
         assert_eq!(to_0(&scene, Mechanisms::default()), 2);
         // And with nothing measured, at once.
-        let mut scene = scene;
         scene.edit().traffic = Default::default();
         assert_eq!(to_0(&scene, Mechanisms::default()), 2);
     }
