@@ -42,6 +42,11 @@ pub enum Reason {
         /// So many.
         nodes: u32,
     },
+    /// Its team does not fit its memory's node, and this one's turn to be there, or away, has come.
+    Turn {
+        /// Whether it comes to its memory.
+        comes: bool,
+    },
     /// It waits for a CPU, and there is one on another node: its owner's CPUs are given back.
     Squeezed {
         /// Share of the time that it was runnable without running.
@@ -90,6 +95,12 @@ impl fmt::Display for Reason {
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
+            }
+            Reason::Turn { comes: true } => {
+                write!(f, "its turn to be with its memory, which has no room for all who share it")
+            }
+            Reason::Turn { comes: false } => {
+                write!(f, "its turn to be away: its memory has no room for all who share it")
             }
             Reason::UsersOnAll { nodes } => {
                 write!(f, "{nodes} nodes use it alike: each gets its part")

@@ -2,12 +2,14 @@
 //!
 //! A region's few faults are a small sample of who uses it. Where the tasks of a process share
 //! its memory, they are spread over its busy tasks, as far as it is shared; a process that shares
-//! everything is one bundle.
+//! everything is one bundle. Where those tasks fall into teams that share nothing with each other
+//! ([`crate::teams`]), they are spread over the region's team.
 
-use numaherd_model::{Nanos, ProcessId, Region, Snapshot, TaskId};
+use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, TaskId};
 
 use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
 use crate::objects::twins;
+use crate::teams;
 
 /// A user with fewer faults in a region than 1 in this many of its heaviest user's is left out.
 const NEGLIGIBLE: u64 = 24;
@@ -54,10 +56,48 @@ struct Mates {
     process: ProcessId,
     permille: u64,
     tasks: Vec<usize>,
+    /// The team of each, where there are several.
+    teams: Option<Vec<usize>>,
+}
+
+impl Mates {
+    /// Tells teams apart. Where those share all they have, as many touches are by different tasks as
+    /// team by team: of `n` tasks in `t` teams, `(n - t) / n`.
+    fn split(&mut self, snapshot: &Snapshot) {
+        let count = self.tasks.len();
+        if self.permille == 0 || !(4..=MANY_MATES).contains(&count) {
+            return;
+        }
+        let begin = snapshot.regions.partition_point(|region| region.id.process < self.process);
+        let own = snapshot.regions[begin..].iter().take_while(|r| r.id.process == self.process);
+        let mut known = Indices { snapshot, last: 0 };
+        let mut mate = |user: &RegionUse| {
+            let found = self.tasks.binary_search(&known.of(user.task)?);
+            Some((found.ok()?, user.faults))
+        };
+        let users: Vec<Amounts> =
+            own.map(|region| in_earnest(region).filter_map(&mut mate).collect()).collect();
+        let Some(teams) = teams::split(count, users.iter().map(Amounts::as_slice)) else { return };
+        let (all, cuts) = (count as u64, teams.iter().max().map_or(1, |last| *last as u64 + 1));
+        let whole = self.permille * (all - 1);
+        self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);
+        self.teams = Some(teams);
+    }
+
+    /// The tasks that share a region with these users: those of their team, if they are of one.
+    fn of_region(&self, users: &Amounts) -> Vec<usize> {
+        let Some(teams) = &self.teams else { return self.tasks.clone() };
+        let team = |(task, _): &(usize, u64)| self.tasks.binary_search(task).ok().map(|i| teams[i]);
+        let mut seen = users.iter().filter_map(team);
+        let Some(first) = seen.next() else { return self.tasks.clone() };
+        let one = seen.all(|team| team == first);
+        let mates = self.tasks.iter().zip(teams).filter(|(_, team)| !one || **team == first);
+        mates.map(|(task, _)| *task).collect()
+    }
 }
 
 /// Every process with busy tasks, ascending.
-fn mates(snapshot: &Snapshot) -> Vec<Mates> {
+fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
     let tasks = snapshot.tasks.iter().enumerate();
     let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
     let mut busy: Vec<(ProcessId, usize)> = busy.map(|(i, task)| (task.process, i)).collect();
@@ -68,7 +108,12 @@ fn mates(snapshot: &Snapshot) -> Vec<Mates> {
         let shared = shared_permille(snapshot, process, together.len() as u64).unwrap_or(0);
         let few = together.len() <= MANY_MATES;
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
-        Mates { process, permille, tasks: together.iter().map(|(_, task)| *task).collect() }
+        let tasks = together.iter().map(|(_, task)| *task).collect();
+        let mut mates = Mates { process, permille, tasks, teams: None };
+        if tell_teams {
+            mates.split(snapshot);
+        }
+        mates
     };
     of_process.map(with).collect()
 }
@@ -97,8 +142,8 @@ struct Commons<'a> {
 
 /// Takes regions with the same users together. A user's faults are those seen, less what is
 /// shared; as far as a process is shared, all its busy tasks use its memory alike.
-fn groups(snapshot: &Snapshot) -> Vec<Group> {
-    let all_mates = mates(snapshot);
+fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
+    let all_mates = mates(snapshot, tell_teams);
     let twins = twins(snapshot);
     let mut is_twin = vec![false; if twins.is_empty() { 0 } else { snapshot.regions.len() }];
     twins.iter().flatten().for_each(|&r| is_twin[r] = true);
@@ -116,7 +161,8 @@ fn groups(snapshot: &Snapshot) -> Vec<Group> {
             continue;
         }
         let stays = region.stays || snapshot.kernel_tiering;
-        if let Some(mates) = mates.filter(|mates| mates.permille == 1000) {
+        let is_one = |mates: &&Mates| mates.permille == 1000 && mates.teams.is_none();
+        if let Some(mates) = mates.filter(is_one) {
             let faults = region.users.iter().map(|user| user.faults).sum::<u64>();
             let mut last = commons.iter_mut().rev().take(2);
             let same = |c: &&mut Commons| c.mates.process == mates.process && c.stays == stays;
@@ -175,18 +221,23 @@ fn common(
     Group { users, regions, stays }
 }
 
+/// A region's users but those who hardly use it.
+fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
+    let most = region.users.iter().map(|user| user.faults).max().unwrap_or(0);
+    region.users.iter().filter(move |user| user.faults * NEGLIGIBLE >= most)
+}
+
 /// A region's users, by index and ascending, with their faults.
 fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amounts {
-    let most = region.users.iter().map(|user| user.faults).max().unwrap_or(0);
     let permille = mates.map_or(0, |mates| mates.permille);
-    let in_earnest = region.users.iter().filter(|user| user.faults * NEGLIGIBLE >= most);
-    let seen = in_earnest
-        .filter_map(|user| Some((known.of(user.task)?, user.faults * (1000 - permille) / 1000)));
+    let seen = in_earnest(region).filter_map(|user| Some((known.of(user.task)?, user.faults)));
     let mut users: Amounts = seen.collect();
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
-        let each = (whole * permille / 1000).div_ceil(mates.tasks.len() as u64);
-        for &mate in &mates.tasks {
+        let team = mates.of_region(&users);
+        let each = (whole * permille / 1000).div_ceil(team.len() as u64);
+        users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
+        for mate in team {
             match users.binary_search_by_key(&mate, |user| user.0) {
                 Ok(i) => users[i].1 += each,
                 Err(i) => users.insert(i, (mate, each)),
@@ -217,8 +268,8 @@ impl Indices<'_> {
 
 /// Gives each task its weights. Fills `tasks[..].bundles`, and the evidence of tasks that share
 /// what others were seen to use.
-pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
-    let groups = groups(snapshot);
+pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) -> Vec<Bundle> {
+    let groups = groups(snapshot, tell_teams);
     let mut all_faults = vec![0u64; tasks.len()];
     for (task, faults) in groups.iter().flat_map(|group| &group.users) {
         all_faults[*task] += faults;

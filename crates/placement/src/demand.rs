@@ -132,12 +132,18 @@ impl Demand {
     /// Reads a snapshot.
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Demand {
+        Demand::with(snapshot, true)
+    }
+
+    /// The same, telling the teams of a process apart or not.
+    #[must_use]
+    pub fn with(snapshot: &Snapshot, tell_teams: bool) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
         let (mut tasks, masks) = tasks(snapshot);
-        let mut bundles = bundles(snapshot, &mut tasks);
+        let mut bundles = bundles(snapshot, &mut tasks, tell_teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
