@@ -21,6 +21,9 @@ pub const MIN_PAIRS: u64 = 4;
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;
 
+/// Sharing from which a process is taken to share each of its regions alike. Guessed.
+const WHOLLY_SHARED_PERMILLE: u64 = 900;
+
 /// Loss that SLIT distance stands for: at distance 20 a memory-bound task is taken to lose half
 /// its time. Guessed; it only weighs moving pages against leaving them.
 const LOSS_AT_TEN: u64 = SHARE / 2;
@@ -227,14 +230,36 @@ fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
     region.users.iter().filter(move |user| user.faults * NEGLIGIBLE >= most)
 }
 
+/// How far a region is shared, per mille, by `count` tasks that share this much of their memory. A
+/// process that shares nearly all, or nothing, says it for each region. Of others a region is either
+/// shared or not: seen used by one task `f` times, it is shared with the odds of
+/// p ÷ (1 - p) ÷ `count` to the power of f - 1; seen used by several it is, by all, unless so many
+/// faults would have shown more of them.
+///
+/// Example: half of a process's memory is shared by 8. A region that one task faulted in twice is
+/// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
+fn shared_part(permille: u64, count: u64, users: &Amounts) -> u64 {
+    if permille >= WHOLLY_SHARED_PERMILLE || permille == 0 || count < 2 {
+        return permille;
+    }
+    let faults: u64 = users.iter().map(|user| user.1).sum();
+    if let [_] = users.as_slice() {
+        // Further ones by whoever sweeps first say no more.
+        let odds = count.pow(faults.saturating_sub(1).min(4) as u32);
+        return permille * 1000 / ((1000 - permille) * odds + permille);
+    }
+    let few = users.len() as u64 * 2 <= count && faults >= 2 * count;
+    if few { 0 } else { 1000 }
+}
+
 /// A region's users, by index and ascending, with their faults.
 fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amounts {
-    let permille = mates.map_or(0, |mates| mates.permille);
     let seen = in_earnest(region).filter_map(|user| Some((known.of(user.task)?, user.faults)));
     let mut users: Amounts = seen.collect();
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let team = mates.of_region(&users);
+        let permille = shared_part(mates.permille, team.len() as u64, &users);
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
         users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
         for mate in team {
@@ -314,4 +339,27 @@ fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Amounts {
         }
     }
     pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(permille: u64, faults: &[u64]) -> u64 {
+        let users: Amounts = faults.iter().copied().enumerate().collect();
+        shared_part(permille, 8, &users)
+    }
+
+    #[test]
+    fn who_is_seen_in_a_region_says_whether_it_is_shared() {
+        assert_eq!(part(500, &[1]), 500);
+        assert_eq!(part(500, &[2]), 111);
+        assert_eq!(part(500, &[3]), 15);
+        assert_eq!(part(500, &[1, 1]), 1000);
+        // 16 faults by two of eight: those two
+        assert_eq!(part(500, &[8, 8]), 0);
+        assert_eq!(part(500, &[4, 4, 4, 2, 2]), 1000);
+        // and where the process says it all, it says it of each
+        assert_eq!((part(0, &[1, 1]), part(950, &[3]), part(1000, &[9])), (0, 950, 1000));
+    }
 }
