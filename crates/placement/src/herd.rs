@@ -31,6 +31,10 @@ const SETTLE: Nanos = Nanos(2_000_000_000);
 /// where two change places. Guessed, above the noise of a thousand faults.
 const TASK_COST: u64 = SHARE / 100 * 4 * 11;
 
+/// The same once everybody has been placed, as a multiple. Guessed: what a few scans of a handful of
+/// huge pages show goes up and down by a tenth, and a move for that costs more than it brings (shared).
+const PLACED_COST: u64 = 3;
+
 /// Busy tasks that must have evidence before anybody is placed, per mille.
 const ENOUGH_KNOWN_PERMILLE: u64 = 750;
 
@@ -46,8 +50,8 @@ const CONVERGED_PERMILLE: u32 = 900;
 
 /// With nothing to do for this long, all has converged, however little is local: memory that
 /// several nodes use, or that cannot be moved, stays remote. Guessed: several passes of the
-/// kernel's scan.
-const QUIET: Nanos = Nanos(10_000_000_000);
+/// kernel's scan while it is quick.
+const QUIET: Nanos = Nanos(4_000_000_000);
 
 /// How long the most that a task asked of memory counts. Guessed: so long that a group which was spread,
 /// and asks for less since, is not brought together and spread again and again.
@@ -259,9 +263,11 @@ impl Herd {
     /// Where every task should be: by the search, unless that moves somebody who is not to move
     /// now.
     fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> Vec<usize> {
+        let all_placed = demand.tasks.iter().all(|task| task.placed || !task.claims_cpu);
+        let cost = if all_placed { PLACED_COST * TASK_COST } else { TASK_COST };
         let at = match self.mechanisms.exact {
-            true => search::improve(demand, TASK_COST),
-            false => search::descend(demand, TASK_COST).into_nodes(),
+            true => search::improve(demand, cost),
+            false => search::descend(demand, cost).into_nodes(),
         };
         let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
         // Half a swap would overload a node: wait for all of it.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
-use numaherd_control::{Controller, Pace, Turn};
+use numaherd_control::{Controller, Found, Pace, Turn};
 use numaherd_linux::ReadError;
 use numaherd_linux::knobs::{Knob, KnobError};
 use numaherd_linux::live::{LiveMachine, LiveOptions};
@@ -263,7 +263,7 @@ impl Runner {
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
-            let wait = self.pace.next(turn.acted(), turn.plan.converged, used);
+            let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
             rotation.iter_mut().for_each(Rotation::step);
             let until = Instant::now() + Duration::from_nanos(wait.0);
             while let Some(left) = until.checked_duration_since(Instant::now()) {
