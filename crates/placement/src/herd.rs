@@ -489,7 +489,7 @@ mod tests {
         assert_eq!(with(&at[3..], 1 - at[0]), 4, "{at:?}");
         // Everybody where the plan says, memory too; nothing happens for long.
         let of_three = at[0];
-        let memory = |r: usize| if r % 2 == 0 { of_three } else { 1 - of_three };
+        let memory = |r: usize| if r.is_multiple_of(2) { of_three } else { 1 - of_three };
         for (tid, node) in (1..).zip(at) {
             scene.at_home(tid, node);
         }

@@ -52,6 +52,9 @@ const SCAN_SLOW: [(Knob, &str); 4] = [
     (Knob::ScanPeriodMin, "2000"),
 ];
 
+/// Local per mille from which evidence comes quickly enough. Guessed: as herd's own.
+const NEARLY_ALL_PERMILLE: u32 = 900;
+
 /// What a run came to, for `compare`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
@@ -257,8 +260,9 @@ impl Runner {
             {
                 return Ok(ExitCode::SUCCESS);
             }
-            if args.tune_kernel && turn.plan.converged != self.slow {
-                self.slow = turn.plan.converged;
+            let enough = has_enough_evidence(&turn, self.slow);
+            if args.tune_kernel && enough != self.slow {
+                self.slow = enough;
                 tune(session, if self.slow { &SCAN_SLOW } else { &SCAN_QUICK })?;
             }
             let used = clock::cpu_time().since(before);
@@ -358,6 +362,18 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
     };
     log.record(session.opening()).context("cannot write the log")?;
     Ok(log)
+}
+
+/// Whether the kernel need not scan quickly: all has converged, or was so and nearly all is local still,
+/// and a few stragglers do not need everybody's memory looked at ten times a second.
+fn has_enough_evidence(turn: &Turn, had: bool) -> bool {
+    let plan = &turn.plan;
+    let places = plan
+        .actions
+        .iter()
+        .any(|action| matches!(action, numaherd_model::Action::PlaceTask { .. }));
+    plan.converged
+        || had && plan.waiting.is_none() && plan.strength_permille >= NEARLY_ALL_PERMILLE && !places
 }
 
 /// Sets knobs. One that the kernel keeps locked stays as it is, and we go on without.
