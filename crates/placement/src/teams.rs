@@ -109,7 +109,8 @@ mod tests {
     #[test]
     fn one_that_lags_behind_is_not_a_team() {
         // Three of four share all and take all faults but two.
-        let mut regions = pairs(&[(0, 1), (1, 2), (0, 2)]).into_iter().cycle().take(30).collect();
+        let three = pairs(&[(0, 1), (1, 2), (0, 2)]);
+        let mut regions: Vec<_> = three.into_iter().cycle().take(30).collect();
         assert_eq!(told(4, &regions), None);
         regions.extend([vec![(3, 1)], vec![(3, 2)]]);
         assert_eq!(told(4, &regions), None);
