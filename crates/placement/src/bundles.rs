@@ -21,8 +21,9 @@ pub const MIN_PAIRS: u64 = 4;
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;
 
-/// Sharing from which a process is taken to share each of its regions alike. Guessed.
-const WHOLLY_SHARED_PERMILLE: u64 = 900;
+/// Sharing from which a process is taken to share each of its regions alike. Guessed: tasks that sweep
+/// over the same memory in step are seen one after the other less often than chance would have it.
+const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
 /// Loss that SLIT distance stands for: at distance 20 a memory-bound task is taken to lose half
 /// its time. Guessed; it only weighs moving pages against leaving them.
@@ -59,6 +60,8 @@ struct Mates {
     process: ProcessId,
     permille: u64,
     tasks: Vec<usize>,
+    /// Whether that surely is a part, so that each region tells whether it is of it.
+    partly: bool,
     /// The team of each, where there are several.
     teams: Option<Vec<usize>>,
 }
@@ -99,6 +102,15 @@ impl Mates {
     }
 }
 
+/// Whether the process shares a part of its memory and not all: by two standard deviations of a share
+/// seen in so many pairs.
+fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
+    let found = snapshot.sharing.binary_search_by_key(&process, |sharing| sharing.process);
+    let samples = found.map_or(0, |i| snapshot.sharing[i].samples).max(1);
+    let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
+    permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
+}
+
 /// Every process with busy tasks, ascending.
 fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
     let tasks = snapshot.tasks.iter().enumerate();
@@ -111,8 +123,9 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
         let shared = shared_permille(snapshot, process, together.len() as u64).unwrap_or(0);
         let few = together.len() <= MANY_MATES;
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
+        let partly = few && is_part(snapshot, process, permille);
         let tasks = together.iter().map(|(_, task)| *task).collect();
-        let mut mates = Mates { process, permille, tasks, teams: None };
+        let mut mates = Mates { process, permille, tasks, partly, teams: None };
         if tell_teams {
             mates.split(snapshot);
         }
@@ -230,17 +243,16 @@ fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
     region.users.iter().filter(move |user| user.faults * NEGLIGIBLE >= most)
 }
 
-/// How far a region is shared, per mille, by `count` tasks that share this much of their memory. A
-/// process that shares nearly all, or nothing, says it for each region. Of others a region is either
-/// shared or not: seen used by one task `f` times, it is shared with the odds of
+/// How far a region is shared, per mille, by `count` tasks that share this part of their memory. It
+/// either is or is not: seen used by one task `f` times, it is shared with the odds of
 /// p ÷ (1 - p) ÷ `count` to the power of f - 1; seen used by several it is, by all, unless so many
 /// faults would have shown more of them.
 ///
 /// Example: half of a process's memory is shared by 8. A region that one task faulted in twice is
 /// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
 fn shared_part(permille: u64, count: u64, users: &Amounts) -> u64 {
-    if permille >= WHOLLY_SHARED_PERMILLE || permille == 0 || count < 2 {
-        return permille;
+    if count < 2 {
+        return 0;
     }
     let faults: u64 = users.iter().map(|user| user.1).sum();
     if let [_] = users.as_slice() {
@@ -259,7 +271,10 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let team = mates.of_region(&users);
-        let permille = shared_part(mates.permille, team.len() as u64, &users);
+        let permille = match mates.partly {
+            true => shared_part(mates.permille, team.len() as u64, &users),
+            false => mates.permille,
+        };
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
         users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
         for mate in team {
@@ -359,7 +374,17 @@ mod tests {
         // 16 faults by two of eight: those two
         assert_eq!(part(500, &[8, 8]), 0);
         assert_eq!(part(500, &[4, 4, 4, 2, 2]), 1000);
-        // and where the process says it all, it says it of each
-        assert_eq!((part(0, &[1, 1]), part(950, &[3]), part(1000, &[9])), (0, 950, 1000));
+    }
+
+    #[test]
+    fn a_part_is_one_after_enough_pairs() {
+        let mut scene = numaherd_model::scene::Scene::two_by_four();
+        let mut told = |samples, permille| {
+            scene.shared(samples, 0);
+            is_part(&scene.snapshot(), numaherd_model::scene::PROCESS, permille)
+        };
+        // 500 and twice 158, or twice 79
+        assert!(!told(10, 500) && told(40, 500));
+        assert!(!told(1000, 0) && !told(1000, 750) && !told(1000, 1000));
     }
 }
