@@ -1,5 +1,7 @@
 //! Whom a balance looks after: processes it was named, those of control groups, or all that are
 //! busy; the last two change while it runs.
+//!
+//! Whoever is found is known by its start time too from then on: a pid may be another's later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use numaherd_linux::cgroup;
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::clock;
+use numaherd_model::ProcessId;
 
 /// How often it is looked who is there. Guessed: a process that lives shorter is not worth it.
 const LOOK: Duration = Duration::from_secs(2);
@@ -18,17 +21,17 @@ const BUSY_PERMILLE: u64 = 100;
 
 /// Whom.
 pub struct Targets {
-    named: Vec<u32>,
+    named: Vec<ProcessId>,
     groups: Vec<PathBuf>,
     all: bool,
     reader: TaskReader,
     /// When it was last looked, and each process's CPU time in ticks then.
-    last: Option<(Instant, BTreeMap<u32, u64>)>,
+    last: Option<(Instant, BTreeMap<ProcessId, u64>)>,
 }
 
 impl Targets {
     /// Finds the groups. One that is named wrongly is an error.
-    pub fn new(named: Vec<u32>, groups: &[PathBuf], all: bool) -> Result<Targets> {
+    pub fn new(named: Vec<ProcessId>, groups: &[PathBuf], all: bool) -> Result<Targets> {
         let root = Path::new("/");
         let mut folders = Vec::new();
         for group in groups {
@@ -43,9 +46,11 @@ impl Targets {
         Ok(Targets { named, groups: folders, all, reader, last: None })
     }
 
-    /// Names one more process.
-    pub fn add(&mut self, pid: u32) {
-        self.named.push(pid);
+    /// Names one more process: a child of ours, whose pid is its own until we have waited for it.
+    pub fn add(&mut self, child: u32) -> Result<()> {
+        let process = self.reader.identify(child)?;
+        self.named.push(process.with_context(|| format!("process {child} is gone"))?);
+        Ok(())
     }
 
     /// Whether there may be nobody for a while.
@@ -54,27 +59,30 @@ impl Targets {
     }
 
     /// Who is to be looked after now; None when that is as it was, or was looked up just now.
-    pub fn look(&mut self) -> Result<Option<Vec<u32>>> {
+    pub fn look(&mut self) -> Result<Option<Vec<ProcessId>>> {
         let changes = self.all || !self.groups.is_empty();
         match &self.last {
             Some((at, _)) if !changes || at.elapsed() < LOOK => return Ok(None),
             _ => {}
         }
-        let mut pids: BTreeSet<u32> = self.named.iter().copied().collect();
+        let mut members: BTreeSet<u32> = BTreeSet::new();
         for group in &self.groups {
-            pids.extend(cgroup::processes(group)?.unwrap_or_default());
+            members.extend(cgroup::processes(group)?.unwrap_or_default());
         }
         // The supervisor of this run, and we, in a group that is looked after.
         let ours: BTreeSet<u32> = self.reader.tree(std::process::id())?.into_iter().collect();
-        pids.retain(|pid| !ours.contains(pid) || self.named.contains(pid));
+        let mut found: BTreeSet<ProcessId> = self.named.iter().copied().collect();
+        for pid in members.difference(&ours) {
+            found.extend(self.reader.identify(*pid)?);
+        }
         let used = if self.all { self.cpu_ticks(&ours)? } else { BTreeMap::new() };
-        pids.extend(self.busy(&used));
+        found.extend(self.busy(&used));
         self.last = Some((Instant::now(), used));
-        Ok(Some(pids.into_iter().collect()))
+        Ok(Some(found.into_iter().collect()))
     }
 
     /// CPU time of every process but kernel threads and ours, all its threads together.
-    fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<u32, u64>> {
+    fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<ProcessId, u64>> {
         let mut used = BTreeMap::new();
         for pid in self.reader.processes()? {
             let Some(leader) = self.reader.stat(pid, pid)? else { continue };
@@ -86,19 +94,22 @@ impl Targets {
             for tid in self.reader.threads(pid)?.unwrap_or_default() {
                 ticks += self.reader.stat(pid, tid)?.map_or(0, |stat| stat.cpu_ticks);
             }
-            used.insert(pid, ticks);
+            used.insert(ProcessId { tgid: pid, start: leader.id.start }, ticks);
         }
         Ok(used)
     }
 
-    fn busy(&self, used: &BTreeMap<u32, u64>) -> Vec<u32> {
+    fn busy(&self, used: &BTreeMap<ProcessId, u64>) -> Vec<ProcessId> {
         let Some((at, before)) = &self.last else { return Vec::new() };
         let elapsed_ns = at.elapsed().as_nanos() as u64;
         let tick = clock::tick().0;
-        let busy = |pid: &u32, now: u64| {
-            let then = before.get(pid).copied().unwrap_or(0);
+        let busy = |process: &ProcessId, now: u64| {
+            let then = before.get(process).copied().unwrap_or(0);
             now.saturating_sub(then) * tick * 1000 >= elapsed_ns * BUSY_PERMILLE
         };
-        used.iter().filter(|(pid, now)| busy(pid, **now)).map(|(pid, _)| *pid).collect()
+        used.iter()
+            .filter(|(process, now)| busy(process, **now))
+            .map(|(process, _)| *process)
+            .collect()
     }
 }

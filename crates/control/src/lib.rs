@@ -17,4 +17,4 @@ pub mod refusals;
 pub mod region;
 
 pub use controller::{Controller, Turn};
-pub use pace::Pace;
+pub use pace::{Found, Pace};

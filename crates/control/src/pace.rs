@@ -4,7 +4,9 @@
 //! the loop itself runs on the CPUs it looks after. A turn that finds the placement no longer
 //! converged is quick again.
 
-use numaherd_model::Nanos;
+use numaherd_model::{EvidenceGrade, Nanos};
+
+use crate::controller::Turn;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
@@ -32,13 +34,39 @@ impl Pace {
         Pace { wait: QUICK }
     }
 
-    /// How long to wait after a turn that acted or not, converged or not, and used so much CPU
-    /// time. A turn that only looked is followed by a wait of several times that: on slow CPUs,
-    /// looking is dear.
-    pub fn next(&mut self, acted: bool, converged: bool, used: Nanos) -> Nanos {
-        let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
-        self.wait = if converged && !acted { Nanos((self.wait.0 * 2).min(slow.0)) } else { QUICK };
+    /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
+    /// that only looked is followed by a wait of several times that: on slow CPUs, looking is dear.
+    pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
+        let most = match found {
+            Found::More => QUICK,
+            Found::Nothing => SLOW.0,
+            Found::Converged => Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)),
+        };
+        self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
         if acted { BRIEF } else { Nanos(self.wait.0.max((REST * used.0).min(SLOW.0.0))) }
+    }
+}
+
+/// What a turn found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// New evidence, or too little yet.
+    More,
+    /// No more than the turn before: the next will decide the same.
+    Nothing,
+    /// That all has converged.
+    Converged,
+}
+
+impl Found {
+    /// Reads it from a turn.
+    #[must_use]
+    pub fn of(turn: &Turn) -> Found {
+        match (turn.plan.converged, turn.faults == 0 && turn.plan.waiting.is_none()) {
+            (true, _) => Found::Converged,
+            (_, true) if turn.snapshot.grade == EvidenceGrade::HintingFaults => Found::Nothing,
+            _ => Found::More,
+        }
     }
 }
 
@@ -56,17 +84,28 @@ mod tests {
     fn it_slows_down_when_converged_and_wakes_up() {
         let mut pace = Pace::new();
         let none = Nanos(0);
-        assert_eq!(pace.next(false, false, none), QUICK);
-        let waits: Vec<u64> = (0..6).map(|_| pace.next(false, true, none).0 / 1_000_000).collect();
+        assert_eq!(pace.next(false, Found::More, none), QUICK);
+        let waits: Vec<u64> =
+            (0..6).map(|_| pace.next(false, Found::Converged, none).0 / 1_000_000).collect();
         assert_eq!(waits, [200, 400, 800, 1000, 1000, 1000]);
-        assert_eq!(pace.next(false, false, none), QUICK);
+        assert_eq!(pace.next(false, Found::More, none), QUICK);
+    }
+
+    #[test]
+    fn without_new_evidence_looks_become_fewer_until_there_is_some() {
+        let mut pace = Pace::new();
+        let mut waits = |found| pace.next(false, found, Nanos(0)).0 / 1_000_000;
+        let nothing: Vec<u64> = (0..5).map(|_| waits(Found::Nothing)).collect();
+        assert_eq!(nothing, [200, 400, 800, 1000, 1000]);
+        assert_eq!(waits(Found::More), 100);
     }
 
     #[test]
     fn with_nothing_to_do_dear_looks_become_rare() {
         let mut pace = Pace::new();
-        let mut waits =
-            |used| (0..8).map(|_| pace.next(false, true, Nanos(used)).0 / 1_000_000).max();
+        let mut waits = |used| {
+            (0..8).map(|_| pace.next(false, Found::Converged, Nanos(used)).0 / 1_000_000).max()
+        };
         assert_eq!(waits(4_000_000), Some(1000));
         // 12 ms: 0.4 % of 3 s
         assert_eq!(waits(12_000_000), Some(3000));
@@ -77,8 +116,8 @@ mod tests {
     fn looking_takes_a_quarter_of_a_cpu_at_the_most_and_acting_is_not_slowed() {
         let mut pace = Pace::new();
         let long = Nanos(90_000_000);
-        assert_eq!(pace.next(false, false, long), Nanos(270_000_000));
-        assert_eq!(pace.next(true, false, long), BRIEF);
-        assert_eq!(pace.next(false, false, Nanos(900_000_000)), SLOW.0);
+        assert_eq!(pace.next(false, Found::More, long), Nanos(270_000_000));
+        assert_eq!(pace.next(true, Found::More, long), BRIEF);
+        assert_eq!(pace.next(false, Found::More, Nanos(900_000_000)), SLOW.0);
     }
 }

@@ -41,8 +41,8 @@ pub struct LiveMachine {
     journal: Box<dyn Journal>,
     acts: bool,
     coverage: bool,
-    targets: BTreeSet<u32>,
-    known: BTreeSet<u32>,
+    targets: BTreeSet<ProcessId>,
+    known: BTreeSet<ProcessId>,
     custody: Custody,
     processes: BTreeMap<TaskId, ProcessId>,
     /// When each task was seen last, and how long it had run and waited then.
@@ -64,8 +64,9 @@ pub struct LiveMachine {
 
 /// How to set up a [`LiveMachine`].
 pub struct LiveOptions {
-    /// Processes to look after, with their descendants.
-    pub targets: Vec<u32>,
+    /// Processes to look after, with their descendants. By their start too: a pid may be another's by
+    /// now.
+    pub targets: Vec<ProcessId>,
     /// Hinting faults; without them, evidence is where the pages of each process lie.
     pub faults: Option<Box<dyn FaultSource>>,
     /// Where changes are written down.
@@ -126,7 +127,7 @@ impl LiveMachine {
 
     /// Looks after these processes and their descendants too. Whoever is looked after stays so
     /// until it ends: what its owner allowed is known only here.
-    pub fn retarget(&mut self, targets: impl IntoIterator<Item = u32>) {
+    pub fn retarget(&mut self, targets: impl IntoIterator<Item = ProcessId>) {
         self.targets = targets.into_iter().collect();
     }
 
@@ -163,38 +164,49 @@ impl LiveMachine {
     }
 
     /// Finds the processes in our care; tells the fault source when they change.
-    fn find_processes(&mut self) -> Result<Vec<u32>, WorldError> {
-        let mut found = BTreeSet::new();
-        for &target in self.targets.union(&self.known) {
+    fn find_processes(&mut self) -> Result<Vec<(ProcessId, TaskStat)>, WorldError> {
+        let mut found: BTreeMap<u32, TaskStat> = BTreeMap::new();
+        for target in self.targets.union(&self.known) {
             // Most are descendants of one looked at before.
-            if found.contains(&target) {
+            if found.contains_key(&target.tgid) {
                 continue;
             }
-            if self.system.stat(target, target).map_err(read_error)?.is_some() {
-                found.extend(self.system.tree(target).map_err(read_error)?);
+            // Whoever has its pid now may be another.
+            let stat = self.system.stat(target.tgid, target.tgid).map_err(read_error)?;
+            if stat.is_none_or(|stat| stat.id.start != target.start) {
+                continue;
+            }
+            for tgid in self.system.tree(target.tgid).map_err(read_error)? {
+                if let Some(stat) = self.system.stat(tgid, tgid).map_err(read_error)? {
+                    found.insert(tgid, stat);
+                }
             }
         }
-        if found != self.known {
-            let tgids: Vec<u32> = found.iter().copied().collect();
+        let process = |stat: &TaskStat| ProcessId { tgid: stat.id.tid, start: stat.id.start };
+        let known: BTreeSet<ProcessId> = found.values().map(process).collect();
+        if known != self.known {
+            let tgids: Vec<u32> = found.keys().copied().collect();
             if let Some(faults) = &mut self.faults {
                 let failed = |source| WorldError::Read { what: "the fault filter".into(), source };
                 faults.watch(&tgids).map_err(failed)?;
             }
-            self.known = found;
+            self.known = known;
         }
-        Ok(self.known.iter().copied().collect())
+        Ok(found.into_values().map(|stat| (process(&stat), stat)).collect())
     }
 
     fn read_tasks(&mut self, now: Nanos) -> Result<Vec<Task>, WorldError> {
         let mut tasks = Vec::new();
         self.named.clear();
-        for tgid in self.find_processes()? {
-            let Some(leader) = self.system.stat(tgid, tgid).map_err(read_error)? else { continue };
-            let process = ProcessId { tgid, start: leader.id.start };
+        for (process, leader) in self.find_processes()? {
+            let tgid = process.tgid;
             let Some(threads) = self.system.threads(tgid).map_err(read_error)? else { continue };
             for tid in threads {
                 // Whoever ends while we look is left out.
-                let stat = self.system.stat(tgid, tid).map_err(read_error)?;
+                let stat = match tid == tgid {
+                    true => Some(leader.clone()),
+                    false => self.system.stat(tgid, tid).map_err(read_error)?,
+                };
                 let Some(stat) = stat.filter(|stat| !stat.is_dead()) else { continue };
                 let Ok(allowed) = self.system.affinity(tid) else { continue };
                 tasks.push(self.task(process, &stat, allowed, now)?);
@@ -394,6 +406,7 @@ impl Observe for LiveMachine {
             regions: Vec::new(),
             common,
             units: self.units(),
+            traffic: Default::default(),
             sharing: Vec::new(),
             grade: EvidenceGrade::None,
             kernel_tiering,

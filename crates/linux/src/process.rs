@@ -9,7 +9,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use numaherd_model::{CpuId, CpuSet, Nanos, TaskId, TaskState};
+use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, TaskId, TaskState};
 
 use crate::file::{self, Buffer, ReadError};
 
@@ -101,6 +101,15 @@ impl TaskReader {
     /// The folder cannot be listed for another reason.
     pub fn threads(&self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {
         list_ids(&self.proc.join(format!("{tgid}/task")))
+    }
+
+    /// The process that has this pid now.
+    ///
+    /// # Errors
+    /// As for [`TaskReader::stat`].
+    pub fn identify(&mut self, pid: u32) -> Result<Option<ProcessId>, ReadError> {
+        let process = |stat: TaskStat| ProcessId { tgid: pid, start: stat.id.start };
+        Ok(self.stat(pid, pid)?.map(process))
     }
 
     /// A thread's stat.

@@ -195,28 +195,31 @@ impl Undoing<'_> {
         family
     }
 
-    /// What the owner allowed a task that shows a mask of ours, if it does.
+    /// What the owner allowed a task that shows a mask of ours, if it does: as [`Undoing::owner_of`] has
+    /// it; failing that, as the first had it that we ever gave that mask.
     fn inherited(&mut self, stat: &TaskStat, tgid: u32, masks: &Masks) -> Option<CpuSet> {
         let now = self.system.affinity(stat.id.tid).ok()?;
         let whole = self.system.mask(tgid, stat.id.tid);
-        let mut set = masks.get(&now).cloned().unwrap_or_default();
-        set.retain(|_| whole.as_ref().is_none_or(|whole| whole.is_subset(&now)));
-        if set.is_empty() {
-            let usable = usable(self.system, tgid, stat.id.tid).ok()?;
-            let fits = |mask: &CpuSet| {
-                whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
-                    || mask.intersection(&usable).is_empty()
-            };
-            let all = masks.iter().filter(|(mask, _)| fits(mask));
-            let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
-            let shown = all.filter(|(mask, set)| is_inherited(&now, mask, &set.owner, &usable));
-            set = shown.map(|(_, set)| set.clone()).collect();
-        }
-        self.owner_of(tgid, &set)
+        let mut exact = masks.get(&now).cloned().unwrap_or_default();
+        exact.retain(|_| whole.as_ref().is_none_or(|whole| whole.is_subset(&now)));
+        let usable = usable(self.system, tgid, stat.id.tid).ok()?;
+        let fits = |mask: &CpuSet| {
+            whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
+                || mask.intersection(&usable).is_empty()
+        };
+        let all = masks.iter().filter(|(mask, _)| **mask != now && fits(mask));
+        let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
+        let cut = all.filter(|(mask, set)| is_inherited(&now, mask, &set.owner, &usable));
+        let cut: Vec<Set> = cut.map(|(_, set)| set.clone()).collect();
+        // A mask of ours that a cpuset or hotplug cut may look like another of ours: whose child it is
+        // says which.
+        let both: Vec<Set> = cut.iter().chain(&exact).cloned().collect();
+        let first = || exact.first().or(cut.first()).map(|set| set.owner.clone());
+        self.owner_of(tgid, &both).or_else(first)
     }
 
-    /// As for the task's own process, or the nearest ancestor that we gave that mask; failing
-    /// that, the first we ever gave it to. Of several in a process, its main thread: it starts most.
+    /// As for the task's own process, or the nearest ancestor that we gave that mask. Of several in a
+    /// process, its main thread: it starts most.
     fn owner_of(&mut self, tgid: u32, set: &[Set]) -> Option<CpuSet> {
         // By start time too: a pid may be another's by now.
         let of = |process: ProcessId| {
@@ -226,13 +229,13 @@ impl Undoing<'_> {
         };
         let mut next = tgid;
         for _ in 0..MOST_ANCESTORS {
-            let Some(stat) = self.system.stat(next, next).ok().flatten() else { break };
+            let stat = self.system.stat(next, next).ok().flatten()?;
             if let Some(owner) = of(ProcessId { tgid: next, start: stat.id.start }) {
                 return Some(owner);
             }
             next = stat.ppid;
         }
-        set.first().map(|set| set.owner.clone())
+        None
     }
 
     fn knobs(&mut self, changes: &[Change]) {

@@ -30,6 +30,6 @@ pub use plan::{Action, Plan, Reason, Waiting};
 pub use set::{CpuSet, IdSet, Member, NodeSet, SetError};
 pub use snapshot::{
     Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, SharedRange, Sharing, Snapshot,
-    Task, TaskState,
+    Task, TaskState, Traffic,
 };
 pub use topology::{Distances, Node, Topology};

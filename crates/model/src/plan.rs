@@ -25,6 +25,8 @@ pub enum Reason {
     },
     /// No evidence pulls it elsewhere and that node has a free CPU.
     Balance,
+    /// The memory of the node it was on carries no more.
+    Bandwidth,
     /// It is where it should be; pinned so that it stays.
     Hold {
         /// Share of its faults that are local under the plan.
@@ -39,6 +41,11 @@ pub enum Reason {
     UsersOnAll {
         /// So many.
         nodes: u32,
+    },
+    /// Its team does not fit its memory's node, and this one's turn to be there, or away, has come.
+    Turn {
+        /// Whether it comes to its memory.
+        comes: bool,
     },
     /// It waits for a CPU, and there is one on another node: its owner's CPUs are given back.
     Squeezed {
@@ -69,6 +76,9 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::Balance => write!(f, "nothing pulls it elsewhere and a CPU is free there"),
+            Reason::Bandwidth => {
+                write!(f, "memory where it was carries no more, and there it does")
+            }
             Reason::Hold { permille: 0 } => {
                 write!(
                     f,
@@ -85,6 +95,12 @@ impl fmt::Display for Reason {
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
+            }
+            Reason::Turn { comes: true } => {
+                write!(f, "its turn to be with its memory, which has no room for all who share it")
+            }
+            Reason::Turn { comes: false } => {
+                write!(f, "its turn to be away: its memory has no room for all who share it")
             }
             Reason::UsersOnAll { nodes } => {
                 write!(f, "{nodes} nodes use it alike: each gets its part")

@@ -68,6 +68,7 @@ impl Scene {
                 tasks: Vec::new(),
                 common: Vec::new(),
                 units: Vec::new(),
+                traffic: Default::default(),
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
                 grade: EvidenceGrade::HintingFaults,

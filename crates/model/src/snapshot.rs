@@ -160,6 +160,9 @@ pub struct Snapshot {
     /// Tasks that belong on one node together, each list ascending: a virtual machine's virtual nodes.
     #[serde(default)]
     pub units: Vec<Vec<TaskId>>,
+    /// What memory carries and what is asked of it, as far as somebody measures that.
+    #[serde(default)]
+    pub traffic: Traffic,
     /// How much the tasks of each process share, ascending by process; processes nothing is
     /// known of are missing.
     pub sharing: Vec<Sharing>,
@@ -169,6 +172,18 @@ pub struct Snapshot {
     pub kernel_tiering: bool,
     /// What acting costs here, measured while acting.
     pub costs: Costs,
+}
+
+/// Reads and writes of memory, in bytes a second.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// What the memory of each node carries at most; nodes of which that is not known are missing.
+    pub most: Vec<(NodeId, u64)>,
+    /// What the memory of each node carried of late, for whomever; as above.
+    pub carried: Vec<(NodeId, u64)>,
+    /// What each task read and wrote of late, wherever that memory is; tasks that are not measured
+    /// are missing.
+    pub tasks: Vec<(TaskId, u64)>,
 }
 
 /// A piece of an object in one address space.

@@ -1,4 +1,5 @@
-//! How long herd takes to decide, by size: `cargo bench -p numaherd-placement`.
+//! How long herd takes to decide, by size: `cargo bench -p numaherd-placement`, and with `-- LOAD`
+//! only that load.
 //!
 //! Processes of eight threads, half of which share all their memory; two regions a thread; 64
 //! nodes of 32 CPUs in 8 groups of one hop, two hops between groups; all threads busy. `settled`:
@@ -110,6 +111,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         tasks: (0..tasks).map(task).collect(),
         common: Vec::new(),
         units: Vec::new(),
+        traffic: Default::default(),
         regions: (0..2 * tasks).map(region).collect(),
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,
@@ -144,9 +146,10 @@ fn measure(tasks: u32, load: Load) -> ([f64; 3], usize) {
 fn main() {
     println!("{REPEATS} decisions each; milliseconds of CPU time");
     println!("load          tasks    median       min       max   actions   growth");
-    for (name, load) in
-        [("settled", Load::Settled), ("new", Load::New), ("scattered", Load::Scattered)]
-    {
+    let loads = [("settled", Load::Settled), ("new", Load::New), ("scattered", Load::Scattered)];
+    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
+    for (name, load) in loads.into_iter().filter(|(name, _)| wanted(name)) {
         let mut before: Option<f64> = None;
         for tasks in [1_000, 10_000, 100_000] {
             let ([median, min, max], actions) = measure(tasks, load);

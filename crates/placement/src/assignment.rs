@@ -10,34 +10,65 @@
 
 use std::cmp::Reverse;
 
-use crate::demand::Demand;
+use crate::demand::{Amounts, Demand};
 
 /// See the module.
 pub struct Assignment<'a> {
     demand: &'a Demand,
     at: Vec<usize>,
     load: Vec<usize>,
-    weights: Vec<Vec<(usize, u64)>>,
+    /// Bytes a second that the tasks on each node read and write.
+    traffic: Vec<u64>,
+    /// The tasks on each node that claim a CPU, in no order, and each one's place there.
+    members: Vec<Vec<usize>>,
+    place: Vec<usize>,
+    /// How often one came to each node or left it.
+    changes: Vec<usize>,
+    weights: Vec<Amounts>,
+    /// For each bundle that several use on a large machine, the nodes that can be cheapest for its
+    /// memory, with Σ weight × distance there ([`Demand::fars`]).
+    fars: Vec<Amounts>,
     /// Where each bundle's memory is cheapest, and what it costs there.
     memory: Vec<(usize, u64)>,
     task_cost: u64,
     total: u64,
-    scratch: Vec<(usize, u64)>,
+    scratch: Amounts,
 }
 
 impl<'a> Assignment<'a> {
     /// Everybody where they are now.
     pub fn today(demand: &'a Demand, task_cost: u64) -> Assignment<'a> {
         let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
-        let mut load = vec![0; demand.nodes.len()];
-        for (task, &node) in demand.tasks.iter().zip(&at) {
-            load[node] += usize::from(task.claims_cpu);
+        let mut members = vec![Vec::new(); demand.nodes.len()];
+        let mut place = vec![0; at.len()];
+        for (task, &node) in at.iter().enumerate().filter(|(i, _)| demand.tasks[*i].claims_cpu) {
+            place[task] = members[node].len();
+            members[node].push(task);
         }
+        let load = members.iter().map(Vec::len).collect();
+        let mut traffic = vec![0; demand.nodes.len()];
+        at.iter().zip(&demand.tasks).for_each(|(&node, task)| traffic[node] += task.traffic);
         let weights: Vec<_> = demand.bundles.iter().map(|bundle| bundle.weights(&at)).collect();
+        let with_weights = demand.bundles.iter().zip(&weights);
+        let fars = with_weights.map(|(bundle, weights)| demand.fars(bundle, weights)).collect();
         let costs = demand.bundles.iter().zip(&weights);
         let memory: Vec<_> = costs.map(|(b, weights)| demand.best_memory(b, weights)).collect();
         let total = memory.iter().map(|(_, cost)| cost).sum();
-        Assignment { demand, at, load, weights, memory, task_cost, total, scratch: Vec::new() }
+        Assignment {
+            changes: vec![0; demand.nodes.len()],
+            scratch: Amounts::new(),
+            demand,
+            at,
+            load,
+            traffic,
+            members,
+            place,
+            weights,
+            fars,
+            memory,
+            task_cost,
+            total,
+        }
     }
 
     /// The node of each task, by index.
@@ -80,15 +111,49 @@ impl<'a> Assignment<'a> {
         &self.load
     }
 
+    /// The same tasks by index, in no order.
+    pub fn members(&self, node: usize) -> &[usize] {
+        &self.members[node]
+    }
+
+    /// How often one of them came to a node or left it.
+    pub fn changes(&self, node: usize) -> usize {
+        self.changes[node]
+    }
+
     /// Whether a node holds more of them than it should.
     pub fn is_overfull(&self, node: usize) -> bool {
-        self.load[node] > self.demand.capacity[node]
+        self.load[node] > self.demand.capacity[node] || self.is_saturated(node)
+    }
+
+    /// Whether its tasks ask more of a node's memory than it should be given.
+    pub fn is_saturated(&self, node: usize) -> bool {
+        self.traffic[node] > self.demand.bandwidth.keeps[node]
+    }
+
+    /// Bytes a second that the tasks on each node read and write.
+    pub fn traffic(&self) -> &[u64] {
+        &self.traffic
+    }
+
+    /// Whether two tasks can change places, one on `a` and one on `b`, without bringing a node's memory
+    /// over what it keeps, or further over.
+    pub fn carries(&self, (task, a): (usize, usize), (partner, b): (usize, usize)) -> bool {
+        let of = |task: usize| self.demand.tasks[task].traffic;
+        let fits = |node: usize, comes: u64, goes: u64| {
+            let most = self.demand.bandwidth.keeps[node].max(self.traffic[node]);
+            self.traffic[node] + comes - goes <= most
+        };
+        fits(a, of(partner), of(task)) && fits(b, of(task), of(partner))
     }
 
     /// Whether a task's owner allows it a node and there is room for it.
     pub fn has_room(&self, task: usize, node: usize) -> bool {
         let claims = self.demand.tasks[task].claims_cpu;
         let free = !claims || self.load[node] < self.demand.capacity[node];
+        let traffic = self.demand.tasks[task].traffic;
+        let free = free
+            && (traffic == 0 || self.traffic[node] + traffic <= self.demand.bandwidth.takes[node]);
         self.at[task] == node || free && self.allows(task, node)
     }
 
@@ -104,32 +169,91 @@ impl<'a> Assignment<'a> {
             return;
         }
         let who = &self.demand.tasks[task];
-        self.load[from] -= usize::from(who.claims_cpu);
-        self.load[to] += usize::from(who.claims_cpu);
+        self.traffic[from] -= who.traffic;
+        self.traffic[to] += who.traffic;
+        if who.claims_cpu {
+            self.move_member(task, from, to);
+        }
         self.total += self.task_cost * u64::from(from == who.now);
         self.total -= self.task_cost * u64::from(to == who.now);
         for &(b, weight) in &who.bundles {
             let weights = &mut self.weights[b];
             shift(weights, weight, from, to);
-            let best = self.demand.best_memory(&self.demand.bundles[b], weights);
+            let bundle = &self.demand.bundles[b];
+            self.fars[b] = self.demand.fars(bundle, weights);
+            let best = self.demand.cheapest(bundle, &self.fars[b]);
+            let best = best.unwrap_or_else(|| self.demand.best_memory(bundle, weights));
             let before = std::mem::replace(&mut self.memory[b], best);
             self.total = self.total - before.1 + best.1;
         }
     }
 
+    fn move_member(&mut self, task: usize, from: usize, to: usize) {
+        let place = self.place[task];
+        self.members[from].swap_remove(place);
+        if let Some(&last) = self.members[from].get(place) {
+            self.place[last] = place;
+        }
+        self.place[task] = self.members[to].len();
+        self.members[to].push(task);
+        self.load[from] -= 1;
+        self.load[to] += 1;
+        self.changes[from] += 1;
+        self.changes[to] += 1;
+    }
+
     /// What the assignment would cost with a task elsewhere.
     pub fn total_with(&mut self, task: usize, to: usize) -> u64 {
         let (from, who) = (self.at[task], &self.demand.tasks[task]);
+        if from == to {
+            return self.total;
+        }
         let mut total = self.total;
         total += self.task_cost * u64::from(to != who.now);
         total -= self.task_cost * u64::from(from != who.now);
         for &(b, weight) in &who.bundles {
-            self.scratch.clone_from(&self.weights[b]);
-            shift(&mut self.scratch, weight, from, to);
-            let cost = self.demand.best_memory(&self.demand.bundles[b], &self.scratch).1;
+            let bundle = &self.demand.bundles[b];
+            let cost = if bundle.users.len() == 1 {
+                self.demand.best_memory(bundle, &[(to, weight)]).1
+            } else if let Some(cost) = self.cost_with(b, weight, from, to) {
+                cost
+            } else {
+                self.scratch.clone_from(&self.weights[b]);
+                shift(&mut self.scratch, weight, from, to);
+                self.demand.best_memory(bundle, &self.scratch).1
+            };
             total = total - self.memory[b].1 + cost;
         }
         total
+    }
+
+    /// What a bundle would cost with a weight elsewhere, from what is kept of it; `None` where that is
+    /// not enough.
+    fn cost_with(&self, b: usize, weight: u64, from: usize, to: usize) -> Option<u64> {
+        let (demand, weights) = (self.demand, &self.weights[b]);
+        let bundle = &demand.bundles[b];
+        let mut best = None;
+        let mut try_at = |node: usize, far: u64| {
+            let far = far + weight * demand.distance(node, to);
+            let price = demand.price(bundle, node, far - weight * demand.distance(node, from));
+            if price.is_some() && (best.is_none() || price < best) {
+                best = price;
+            }
+        };
+        let on_from = weights.iter().find(|(node, _)| *node == from)?.1;
+        let mut has_to = false;
+        for &(node, far) in &self.fars[b] {
+            has_to |= node == to;
+            // Nobody would be left there.
+            if node != from || on_from > weight || bundle.pages_on(node) > 0 {
+                try_at(node, far);
+            }
+        }
+        if !has_to && !self.fars[b].is_empty() {
+            let far = weights.iter().map(|&(node, weight)| weight * demand.distance(to, node));
+            try_at(to, far.sum());
+        }
+        best.map(|(_, cost)| cost)
     }
 
     /// Nodes worth a look for a task: where most memory of its bundles lies, where most of their
@@ -159,7 +283,7 @@ impl<'a> Assignment<'a> {
 }
 
 /// Moves a weight from one node to another; nodes without any are not listed.
-fn shift(weights: &mut Vec<(usize, u64)>, weight: u64, from: usize, to: usize) {
+fn shift(weights: &mut Amounts, weight: u64, from: usize, to: usize) {
     if let Some(i) = weights.iter().position(|(node, _)| *node == from) {
         weights[i].1 -= weight;
         if weights[i].1 == 0 {
@@ -170,6 +294,41 @@ fn shift(weights: &mut Vec<(usize, u64)>, weight: u64, from: usize, to: usize) {
         match weights.iter_mut().find(|(node, _)| *node == to) {
             Some((_, sum)) => *sum += weight,
             None => weights.push((to, weight)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use numaherd_model::scene::Scene;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// On a machine of many nodes costs come from what is kept, and are those worked out anew.
+        #[test]
+        fn what_is_kept_costs_what_is_worked_out_anew(
+            memory in proptest::collection::vec(0u32..12, 6),
+            moves in proptest::collection::vec((0usize..8, 0usize..12), 1..20)
+        ) {
+            let mut scene = Scene::even(12, 2);
+            (1..=8u32).for_each(|tid| scene.task(tid, tid * 3 % 24, 1000));
+            for (r, &node) in memory.iter().enumerate() {
+                let last = 2 + r as u32 % 6;
+                let users: Vec<(u32, u64)> = (1..=last).map(|tid| (tid, 40 * u64::from(tid))).collect();
+                scene.region(r as u64, &users, &[(node, 400)]);
+            }
+            let demand = Demand::new(&scene.snapshot());
+            let mut assignment = Assignment::today(&demand, 7);
+            for (task, to) in moves {
+                let expected = assignment.total_with(task, to);
+                assignment.put(task, to);
+                let moved = demand.tasks.iter().zip(assignment.at()).filter(|(t, at)| t.now != **at);
+                let anew = demand.total_cost(assignment.at()) + 7 * moved.count() as u64;
+                prop_assert_eq!(assignment.total(), anew);
+                prop_assert_eq!(expected, anew);
+            }
         }
     }
 }

@@ -2,12 +2,14 @@
 //!
 //! A region's few faults are a small sample of who uses it. Where the tasks of a process share
 //! its memory, they are spread over its busy tasks, as far as it is shared; a process that shares
-//! everything is one bundle.
+//! everything is one bundle. Where those tasks fall into teams that share nothing with each other
+//! ([`crate::teams`]), they are spread over the region's team.
 
-use numaherd_model::{Nanos, ProcessId, Region, Snapshot, TaskId};
+use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, TaskId};
 
-use crate::demand::{Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
+use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
 use crate::objects::twins;
+use crate::teams;
 
 /// A user with fewer faults in a region than 1 in this many of its heaviest user's is left out.
 const NEGLIGIBLE: u64 = 24;
@@ -18,6 +20,10 @@ pub const MIN_PAIRS: u64 = 4;
 
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;
+
+/// Sharing from which a process is taken to share each of its regions alike. Guessed: tasks that sweep
+/// over the same memory in step are seen one after the other less often than chance would have it.
+const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
 /// Loss that SLIT distance stands for: at distance 20 a memory-bound task is taken to lose half
 /// its time. Guessed; it only weighs moving pages against leaving them.
@@ -54,10 +60,59 @@ struct Mates {
     process: ProcessId,
     permille: u64,
     tasks: Vec<usize>,
+    /// Whether that surely is a part, so that each region tells whether it is of it.
+    partly: bool,
+    /// The team of each, where there are several.
+    teams: Option<Vec<usize>>,
+}
+
+impl Mates {
+    /// Tells teams apart. Where those share all they have, as many touches are by different tasks as
+    /// team by team: of `n` tasks in `t` teams, `(n - t) / n`.
+    fn split(&mut self, snapshot: &Snapshot) {
+        let count = self.tasks.len();
+        if self.permille == 0 || !(4..=MANY_MATES).contains(&count) {
+            return;
+        }
+        let begin = snapshot.regions.partition_point(|region| region.id.process < self.process);
+        let own = snapshot.regions[begin..].iter().take_while(|r| r.id.process == self.process);
+        let mut known = Indices { snapshot, last: 0 };
+        let mut mate = |user: &RegionUse| {
+            let found = self.tasks.binary_search(&known.of(user.task)?);
+            Some((found.ok()?, user.faults))
+        };
+        let users: Vec<Amounts> =
+            own.map(|region| in_earnest(region).filter_map(&mut mate).collect()).collect();
+        let Some(teams) = teams::split(count, users.iter().map(Amounts::as_slice)) else { return };
+        let (all, cuts) = (count as u64, teams.iter().max().map_or(1, |last| *last as u64 + 1));
+        let whole = self.permille * (all - 1);
+        self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);
+        self.teams = Some(teams);
+    }
+
+    /// The tasks that share a region with these users: those of their team, if they are of one.
+    fn of_region(&self, users: &Amounts) -> Vec<usize> {
+        let Some(teams) = &self.teams else { return self.tasks.clone() };
+        let team = |(task, _): &(usize, u64)| self.tasks.binary_search(task).ok().map(|i| teams[i]);
+        let mut seen = users.iter().filter_map(team);
+        let Some(first) = seen.next() else { return self.tasks.clone() };
+        let one = seen.all(|team| team == first);
+        let mates = self.tasks.iter().zip(teams).filter(|(_, team)| !one || **team == first);
+        mates.map(|(task, _)| *task).collect()
+    }
+}
+
+/// Whether the process shares a part of its memory and not all: by two standard deviations of a share
+/// seen in so many pairs.
+fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
+    let found = snapshot.sharing.binary_search_by_key(&process, |sharing| sharing.process);
+    let samples = found.map_or(0, |i| snapshot.sharing[i].samples).max(1);
+    let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
+    permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
 }
 
 /// Every process with busy tasks, ascending.
-fn mates(snapshot: &Snapshot) -> Vec<Mates> {
+fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
     let tasks = snapshot.tasks.iter().enumerate();
     let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
     let mut busy: Vec<(ProcessId, usize)> = busy.map(|(i, task)| (task.process, i)).collect();
@@ -68,7 +123,13 @@ fn mates(snapshot: &Snapshot) -> Vec<Mates> {
         let shared = shared_permille(snapshot, process, together.len() as u64).unwrap_or(0);
         let few = together.len() <= MANY_MATES;
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
-        Mates { process, permille, tasks: together.iter().map(|(_, task)| *task).collect() }
+        let partly = few && is_part(snapshot, process, permille);
+        let tasks = together.iter().map(|(_, task)| *task).collect();
+        let mut mates = Mates { process, permille, tasks, partly, teams: None };
+        if tell_teams {
+            mates.split(snapshot);
+        }
+        mates
     };
     of_process.map(with).collect()
 }
@@ -76,7 +137,7 @@ fn mates(snapshot: &Snapshot) -> Vec<Mates> {
 /// Regions with the same users, being put together: each user's faults in them.
 #[derive(Default)]
 struct Group {
-    users: Vec<(usize, u64)>,
+    users: Amounts,
     regions: Vec<usize>,
     stays: bool,
 }
@@ -97,8 +158,8 @@ struct Commons<'a> {
 
 /// Takes regions with the same users together. A user's faults are those seen, less what is
 /// shared; as far as a process is shared, all its busy tasks use its memory alike.
-fn groups(snapshot: &Snapshot) -> Vec<Group> {
-    let all_mates = mates(snapshot);
+fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
+    let all_mates = mates(snapshot, tell_teams);
     let twins = twins(snapshot);
     let mut is_twin = vec![false; if twins.is_empty() { 0 } else { snapshot.regions.len() }];
     twins.iter().flatten().for_each(|&r| is_twin[r] = true);
@@ -116,7 +177,8 @@ fn groups(snapshot: &Snapshot) -> Vec<Group> {
             continue;
         }
         let stays = region.stays || snapshot.kernel_tiering;
-        if let Some(mates) = mates.filter(|mates| mates.permille == 1000) {
+        let is_one = |mates: &&Mates| mates.permille == 1000 && mates.teams.is_none();
+        if let Some(mates) = mates.filter(is_one) {
             let faults = region.users.iter().map(|user| user.faults).sum::<u64>();
             let mut last = commons.iter_mut().rev().take(2);
             let same = |c: &&mut Commons| c.mates.process == mates.process && c.stays == stays;
@@ -162,7 +224,7 @@ fn common(
     all_mates: &[Mates],
     twins: &[usize],
 ) -> Group {
-    let mut users: Vec<(usize, u64)> = Vec::new();
+    let mut users = Amounts::new();
     for &r in twins {
         let region = &snapshot.regions[r];
         let found = all_mates.binary_search_by_key(&region.id.process, |mates| mates.process);
@@ -175,18 +237,47 @@ fn common(
     Group { users, regions, stays }
 }
 
-/// A region's users, by index and ascending, with their faults.
-fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Vec<(usize, u64)> {
+/// A region's users but those who hardly use it.
+fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
     let most = region.users.iter().map(|user| user.faults).max().unwrap_or(0);
-    let permille = mates.map_or(0, |mates| mates.permille);
-    let in_earnest = region.users.iter().filter(|user| user.faults * NEGLIGIBLE >= most);
-    let seen = in_earnest
-        .filter_map(|user| Some((known.of(user.task)?, user.faults * (1000 - permille) / 1000)));
-    let mut users: Vec<(usize, u64)> = seen.collect();
+    region.users.iter().filter(move |user| user.faults * NEGLIGIBLE >= most)
+}
+
+/// How far a region is shared, per mille, by `count` tasks that share this part of their memory. It
+/// either is or is not: seen used by one task `f` times, it is shared with the odds of
+/// p ÷ (1 - p) ÷ `count` to the power of f - 1; seen used by several it is, by all, unless so many
+/// faults would have shown more of them.
+///
+/// Example: half of a process's memory is shared by 8. A region that one task faulted in twice is
+/// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
+fn shared_part(permille: u64, count: u64, users: &Amounts) -> u64 {
+    if count < 2 {
+        return 0;
+    }
+    let faults: u64 = users.iter().map(|user| user.1).sum();
+    if let [_] = users.as_slice() {
+        // Further ones by whoever sweeps first say no more.
+        let odds = count.pow(faults.saturating_sub(1).min(4) as u32);
+        return permille * 1000 / ((1000 - permille) * odds + permille);
+    }
+    let few = users.len() as u64 * 2 <= count && faults >= 2 * count;
+    if few { 0 } else { 1000 }
+}
+
+/// A region's users, by index and ascending, with their faults.
+fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amounts {
+    let seen = in_earnest(region).filter_map(|user| Some((known.of(user.task)?, user.faults)));
+    let mut users: Amounts = seen.collect();
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
-        let each = (whole * permille / 1000).div_ceil(mates.tasks.len() as u64);
-        for &mate in &mates.tasks {
+        let team = mates.of_region(&users);
+        let permille = match mates.partly {
+            true => shared_part(mates.permille, team.len() as u64, &users),
+            false => mates.permille,
+        };
+        let each = (whole * permille / 1000).div_ceil(team.len() as u64);
+        users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
+        for mate in team {
             match users.binary_search_by_key(&mate, |user| user.0) {
                 Ok(i) => users[i].1 += each,
                 Err(i) => users.insert(i, (mate, each)),
@@ -217,8 +308,8 @@ impl Indices<'_> {
 
 /// Gives each task its weights. Fills `tasks[..].bundles`, and the evidence of tasks that share
 /// what others were seen to use.
-pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
-    let groups = groups(snapshot);
+pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) -> Vec<Bundle> {
+    let groups = groups(snapshot, tell_teams);
     let mut all_faults = vec![0u64; tasks.len()];
     for (task, faults) in groups.iter().flat_map(|group| &group.users) {
         all_faults[*task] += faults;
@@ -236,11 +327,13 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
             *faults = SHARE * busy / 1000 * *faults / all_faults[*task].max(1);
             tasks[*task].bundles.push((b, *faults));
         }
+        let pages = pages_of(snapshot, &regions);
         let horizon = age.clamp(HORIZON.0, HORIZON.1);
         Bundle {
             // A second lost per second is a whole task at distance 10 / LOSS_AT_TEN.
             page_cost: snapshot.costs.page_move.0 * (10 * SHARE * SHARE / LOSS_AT_TEN) / horizon.0,
-            pages: pages_of(snapshot, &regions),
+            known: pages.iter().map(|(_, pages)| pages).sum(),
+            pages,
             users,
             regions,
             stays,
@@ -250,9 +343,9 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
 }
 
 /// Known pages of some regions per node, by index.
-fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Vec<(usize, u64)> {
+fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Amounts {
     let nodes = &snapshot.topology.nodes;
-    let mut pages: Vec<(usize, u64)> = Vec::new();
+    let mut pages = Amounts::new();
     for (node, count) in regions.iter().flat_map(|&r| &snapshot.regions[r].pages) {
         let Ok(node) = nodes.binary_search_by_key(node, |n| n.id) else { continue };
         match pages.binary_search_by_key(&node, |(node, _)| *node) {
@@ -261,4 +354,37 @@ fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Vec<(usize, u64)> {
         }
     }
     pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(permille: u64, faults: &[u64]) -> u64 {
+        let users: Amounts = faults.iter().copied().enumerate().collect();
+        shared_part(permille, 8, &users)
+    }
+
+    #[test]
+    fn who_is_seen_in_a_region_says_whether_it_is_shared() {
+        assert_eq!(part(500, &[1]), 500);
+        assert_eq!(part(500, &[2]), 111);
+        assert_eq!(part(500, &[3]), 15);
+        assert_eq!(part(500, &[1, 1]), 1000);
+        // 16 faults by two of eight: those two
+        assert_eq!(part(500, &[8, 8]), 0);
+        assert_eq!(part(500, &[4, 4, 4, 2, 2]), 1000);
+    }
+
+    #[test]
+    fn a_part_is_one_after_enough_pairs() {
+        let mut scene = numaherd_model::scene::Scene::two_by_four();
+        let mut told = |samples, permille| {
+            scene.shared(samples, 0);
+            is_part(&scene.snapshot(), numaherd_model::scene::PROCESS, permille)
+        };
+        // 500 and twice 158, or twice 79
+        assert!(!told(10, 500) && told(40, 500));
+        assert!(!told(1000, 0) && !told(1000, 750) && !told(1000, 1000));
+    }
 }

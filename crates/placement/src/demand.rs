@@ -14,7 +14,9 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
+use smallvec::SmallVec;
 
+use crate::bandwidth::Bandwidth;
 use crate::bundles::bundles;
 use crate::units;
 
@@ -37,6 +39,10 @@ const MARGIN_PERMILLE: u64 = 20;
 /// between many, which a handful of nodes has and where it costs little to look.
 pub const FEW_NODES: usize = 8;
 
+/// Indices with an amount each. Most bundles lie on one node and have one user, who uses no other:
+/// one entry is kept in place, which spares the search of a large problem a miss of the cache.
+pub type Amounts = SmallVec<[(usize, u64); 1]>;
+
 /// A task, as the search sees it.
 #[derive(Clone, Debug)]
 pub struct DemandTask {
@@ -54,19 +60,23 @@ pub struct DemandTask {
     pub placed: bool,
     /// Belongs to a unit: it goes with that, whatever is known of it.
     pub tied: bool,
+    /// Bytes a second that it reads and writes, where that is measured.
+    pub traffic: u64,
     /// Bundles it uses, with its weight in each.
-    pub bundles: Vec<(usize, u64)>,
+    pub bundles: Amounts,
 }
 
 /// Regions with the same users.
 #[derive(Clone, Debug)]
 pub struct Bundle {
     /// Tasks, by index and ascending, with their weights.
-    pub users: Vec<(usize, u64)>,
+    pub users: Amounts,
     /// Regions, by index into the snapshot's.
     pub regions: Vec<usize>,
     /// Known pages on each node that has some, ascending.
-    pub pages: Vec<(usize, u64)>,
+    pub pages: Amounts,
+    /// All of them together.
+    pub known: u64,
     /// Cost of moving one page, in the same unit as weight × distance.
     pub page_cost: u64,
     /// Its pages are never moved.
@@ -80,16 +90,10 @@ impl Bundle {
         self.pages.iter().find(|(n, _)| *n == node).map_or(0, |(_, pages)| *pages)
     }
 
-    /// Known pages, wherever they are.
-    #[must_use]
-    pub fn known_pages(&self) -> u64 {
-        self.pages.iter().map(|(_, pages)| pages).sum()
-    }
-
     /// The weight of its users on each node that has some, for tasks where `at` says.
     #[must_use]
-    pub fn weights(&self, at: &[usize]) -> Vec<(usize, u64)> {
-        let mut weights: Vec<(usize, u64)> = Vec::new();
+    pub fn weights(&self, at: &[usize]) -> Amounts {
+        let mut weights = Amounts::new();
         for &(task, weight) in &self.users {
             match weights.iter_mut().find(|(node, _)| *node == at[task]) {
                 Some((_, sum)) => *sum += weight,
@@ -113,6 +117,8 @@ pub struct Demand {
     pub room: Vec<u64>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
+    /// What the memory of each node may be given: no limit, until [`Bandwidth::new`] says more.
+    pub bandwidth: Bandwidth,
     /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
     /// go there.
     pub masks: Vec<Vec<CpuSet>>,
@@ -126,19 +132,27 @@ impl Demand {
     /// Reads a snapshot.
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Demand {
+        Demand::with(snapshot, true)
+    }
+
+    /// The same, telling the teams of a process apart or not.
+    #[must_use]
+    pub fn with(snapshot: &Snapshot, tell_teams: bool) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
         let (mut tasks, masks) = tasks(snapshot);
-        let mut bundles = bundles(snapshot, &mut tasks);
+        let mut bundles = bundles(snapshot, &mut tasks, tell_teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
+        let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
             capacity: capacity(snapshot, claims),
+            bandwidth,
             nodes,
             masks,
             tasks,
@@ -168,7 +182,7 @@ impl Demand {
     /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
     /// distance to its pages.
     fn as_it_lies(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
-        let known = bundle.known_pages().max(1);
+        let known = bundle.known.max(1);
         let most = bundle.pages.iter().max_by_key(|&&(node, pages)| (pages, Reverse(node)));
         let cost = weights.iter().map(|&(from, weight)| {
             let far = |&(node, pages): &(usize, u64)| pages * self.distance(node, from) * 1000;
@@ -193,7 +207,7 @@ impl Demand {
         if bundle.stays {
             return self.as_it_lies(bundle, weights);
         }
-        let known = bundle.known_pages();
+        let known = bundle.known;
         let better = |best: Option<(bool, u64, u64, usize)>, node: usize| {
             let there = bundle.pages_on(node);
             let moving = (known - there) * bundle.page_cost;
@@ -217,6 +231,41 @@ impl Demand {
         cheapest.map_or((0, 0), |(_, cost, _, node)| (node, cost))
     }
 
+    /// On a machine of many nodes, those that can be cheapest for a bundle's memory, each with Σ weight
+    /// × distance from there: those that hold some of it or run a user. None, on others, and where it is
+    /// never moved.
+    #[must_use]
+    pub fn fars(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> Amounts {
+        if bundle.stays || self.nodes.len() <= FEW_NODES || bundle.users.len() < 2 {
+            return Amounts::new();
+        }
+        let others = weights.iter().filter(|(node, _)| bundle.pages_on(*node) == 0);
+        let far = |&(node, _): &(usize, u64)| {
+            let row = &self.excess[node * self.nodes.len()..][..self.nodes.len()];
+            (node, weights.iter().map(|&(from, weight)| weight * row[from]).sum())
+        };
+        bundle.pages.iter().chain(others).map(far).collect()
+    }
+
+    /// Whether moving a bundle's memory to a node fills that, and what it costs there in all, given Σ
+    /// weight × distance; `None` if there is no memory.
+    #[must_use]
+    pub fn price(&self, bundle: &Bundle, node: usize, far: u64) -> Option<(bool, u64)> {
+        let arriving = bundle.known - bundle.pages_on(node);
+        let full = arriving > self.room[node];
+        self.has_memory[node].then(|| (full, far + arriving * bundle.page_cost))
+    }
+
+    /// As [`Demand::best_memory`], from [`Demand::fars`]; `None` where that lists no node with memory.
+    #[must_use]
+    pub fn cheapest(&self, bundle: &Bundle, fars: &[(usize, u64)]) -> Option<(usize, u64)> {
+        let key = |&(node, far): &(usize, u64)| {
+            let (full, cost) = self.price(bundle, node, far)?;
+            Some((full, cost, u64::MAX - bundle.pages_on(node), node))
+        };
+        fars.iter().filter_map(key).min().map(|(_, cost, _, node)| (node, cost))
+    }
+
     /// What all bundles cost.
     #[must_use]
     pub fn total_cost(&self, at: &[usize]) -> u64 {
@@ -228,7 +277,7 @@ impl Demand {
     pub fn strength_permille(&self, at: &[usize]) -> u32 {
         let (mut local, mut all) = (0, 0);
         for bundle in self.bundles.iter().filter(|bundle| !bundle.pages.is_empty()) {
-            let pages = bundle.known_pages();
+            let pages = bundle.known;
             for &(task, weight) in &bundle.users {
                 all += weight;
                 local += (weight * bundle.pages_on(at[task])).checked_div(pages).unwrap_or(0);
@@ -298,7 +347,8 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
             now,
             placed: task.home.is_some(),
             tied: false,
-            bundles: Vec::new(),
+            traffic: 0,
+            bundles: Amounts::new(),
         });
     }
     (tasks, masks)
@@ -347,8 +397,8 @@ mod tests {
         scene.region(1, &[(1, 100), (2, 100)], &[(1, 512)]);
         scene.task(2, 4, 1000);
         let demand = Demand::new(&scene.snapshot());
-        assert_eq!(demand.bundles[0].users, [(0, 375_000)]);
-        assert_eq!(demand.bundles[1].users, [(0, 125_000), (1, SHARE)]);
+        assert_eq!(demand.bundles[0].users[..], [(0, 375_000)]);
+        assert_eq!(demand.bundles[1].users[..], [(0, 125_000), (1, SHARE)]);
     }
 
     #[test]
@@ -361,7 +411,7 @@ mod tests {
         }
         let demand = Demand::new(&scene.snapshot());
         assert_eq!(demand.bundles.len(), 1);
-        assert_eq!(demand.bundles[0].pages, [(0, 2048)]);
+        assert_eq!(demand.bundles[0].pages[..], [(0, 2048)]);
     }
 
     #[test]

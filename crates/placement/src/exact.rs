@@ -23,7 +23,8 @@ const MOST_STEPS: usize = 20_000;
 pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Vec<usize>> {
     let matters =
         |task: &usize| demand.tasks[*task].claims_cpu || !demand.tasks[*task].bundles.is_empty();
-    let mut tasks: Vec<usize> = (0..demand.tasks.len()).filter(matters).collect();
+    let mut tasks: Vec<usize> =
+        (0..demand.tasks.len()).filter(matters).take(MOST_TASKS + 1).collect();
     if tasks.len() > MOST_TASKS || demand.nodes.len() > FEW_NODES {
         return None;
     }
@@ -39,10 +40,21 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
         best: None,
         bound: found.total(),
         steps: 0,
+        traffic: found.traffic().to_vec(),
+        most_traffic: demand
+            .bandwidth
+            .takes
+            .iter()
+            .zip(found.traffic())
+            .map(|(&takes, &found)| takes.max(found))
+            .collect(),
         limits: demand.capacity.iter().zip(found.load()).map(|(&c, &l)| c.max(l)).collect(),
     };
     for &task in tasks.iter().filter(|&&task| demand.tasks[task].claims_cpu) {
         search.load[search.at[task]] -= 1;
+    }
+    for &task in &tasks {
+        search.traffic[search.at[task]] -= demand.tasks[task].traffic;
     }
     // Nobody assigned yet: what is sure to be paid. Most of the time the assignment at hand
     // costs no more than that.
@@ -64,6 +76,9 @@ struct Search<'a> {
     bound: u64,
     steps: usize,
     limits: Vec<usize>,
+    /// Bytes a second on each node, and the most that it may have.
+    traffic: Vec<u64>,
+    most_traffic: Vec<u64>,
 }
 
 impl Search<'_> {
@@ -85,7 +100,8 @@ impl Search<'_> {
         let mut branches = Vec::new();
         for node in 0..self.demand.nodes.len() {
             let room = self.load[node] + claims <= self.limits[node].max(claims);
-            if room && !self.demand.cpus(task, node).is_empty() {
+            let carries = self.traffic[node] + who.traffic <= self.most_traffic[node];
+            if room && carries && !self.demand.cpus(task, node).is_empty() {
                 let saved = self.assign(task, node);
                 let cost = if node == who.now { 0 } else { self.task_cost };
                 let after = who.bundles.iter().map(|&(b, _)| self.least[b]).sum::<u64>();
@@ -103,8 +119,10 @@ impl Search<'_> {
             let saved = self.assign(task, node);
             let before = std::mem::replace(&mut self.at[task], node);
             self.load[node] += claims;
+            self.traffic[node] += who.traffic;
             self.descend(rest, sure, moved + usize::from(moves));
             self.load[node] -= claims;
+            self.traffic[node] -= who.traffic;
             self.at[task] = before;
             self.withdraw(task, &saved);
         }

@@ -17,10 +17,11 @@ use numaherd_model::{
     TaskId, Waiting,
 };
 
+use crate::bandwidth::Bandwidth;
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{bundles, interleave, pages, relief, search};
+use crate::{bundles, interleave, pages, relief, search, turns};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -29,6 +30,10 @@ const SETTLE: Nanos = Nanos(2_000_000_000);
 /// What moving a task has to save, in weight × distance: 4 % of a busy task over SLIT 21, so 8 %
 /// where two change places. Guessed, above the noise of a thousand faults.
 const TASK_COST: u64 = SHARE / 100 * 4 * 11;
+
+/// The same once everybody has been placed, as a multiple. Guessed: what a few scans of a handful of
+/// huge pages show goes up and down by a tenth, and a move for that costs more than it brings (shared).
+const PLACED_COST: u64 = 3;
 
 /// Busy tasks that must have evidence before anybody is placed, per mille.
 const ENOUGH_KNOWN_PERMILLE: u64 = 750;
@@ -45,8 +50,12 @@ const CONVERGED_PERMILLE: u32 = 900;
 
 /// With nothing to do for this long, all has converged, however little is local: memory that
 /// several nodes use, or that cannot be moved, stays remote. Guessed: several passes of the
-/// kernel's scan.
-const QUIET: Nanos = Nanos(10_000_000_000);
+/// kernel's scan while it is quick.
+const QUIET: Nanos = Nanos(4_000_000_000);
+
+/// How long the most that a task asked of memory counts. Guessed: so long that a group which was spread,
+/// and asks for less since, is not brought together and spread again and again.
+const PEAK: Nanos = Nanos(600_000_000_000);
 
 /// Herd's memory between snapshots.
 #[derive(Debug)]
@@ -59,6 +68,8 @@ pub struct Herd {
     /// One for each task of the last snapshot, in its order.
     tasks: Vec<Known>,
     moved_at: BTreeMap<RegionId, Nanos>,
+    /// When it was last looked who is away.
+    turns_at: Option<Nanos>,
 }
 
 /// What is remembered of a task.
@@ -71,6 +82,20 @@ struct Known {
     relieved_at: Option<Nanos>,
     /// How long it usually waits for a CPU while it is not placed, per mille of the time.
     usual_wait_permille: u32,
+    /// How long it has been away from its team's memory.
+    away: Nanos,
+    /// The most bytes a second that it asked of memory of late, and when.
+    traffic: (u64, Nanos),
+}
+
+impl Known {
+    /// The most that a task asked of memory of late, with what it asks now.
+    fn peak(&mut self, bytes: u64, now: Nanos) -> u64 {
+        if bytes >= self.traffic.0 || now.since(self.traffic.1) >= PEAK {
+            self.traffic = (bytes, now);
+        }
+        self.traffic.0
+    }
 }
 
 impl Herd {
@@ -89,6 +114,7 @@ impl Herd {
             calm_since: None,
             tasks: Vec::new(),
             moved_at: BTreeMap::new(),
+            turns_at: None,
         }
     }
 
@@ -124,6 +150,8 @@ impl Herd {
                 placed_at: None,
                 relieved_at: None,
                 usual_wait_permille: task.waiting_permille,
+                away: Nanos(0),
+                traffic: (0, snapshot.time),
             };
             let mut known = before.next_if(|known| known.id == task.id).unwrap_or(new);
             if task.home.is_none() {
@@ -195,7 +223,11 @@ impl Default for Herd {
 impl Placement for Herd {
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
         self.meet(snapshot);
-        let demand = Demand::new(snapshot);
+        let mut demand = Demand::with(snapshot, self.mechanisms.teams);
+        if self.mechanisms.bandwidth {
+            let peak = |task: usize, bytes| self.tasks[task].peak(bytes, snapshot.time);
+            demand.bandwidth = Bandwidth::new(snapshot, &mut demand.tasks, peak);
+        }
         let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
         let strength_permille = demand.strength_permille(&today);
         let mut actions = self.releases(&demand, snapshot);
@@ -220,6 +252,9 @@ impl Placement for Herd {
         let quiet = actions.is_empty() && self.nobody_is_left(&demand, snapshot.time, crowded);
         let converged = quiet && self.is_enough(strength_permille, snapshot.time);
         self.quiet_since = if quiet { self.quiet_since.or(Some(snapshot.time)) } else { None };
+        // Whoever takes turns has converged all the same.
+        let turns = self.turns(&demand, &outlook, snapshot.time, quiet);
+        actions.extend(turns);
         Plan { actions, strength_permille, converged, waiting: None }
     }
 }
@@ -228,9 +263,11 @@ impl Herd {
     /// Where every task should be: by the search, unless that moves somebody who is not to move
     /// now.
     fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> Vec<usize> {
+        let all_placed = demand.tasks.iter().all(|task| task.placed || !task.claims_cpu);
+        let cost = if all_placed { PLACED_COST * TASK_COST } else { TASK_COST };
         let at = match self.mechanisms.exact {
-            true => search::improve(demand, TASK_COST),
-            false => search::descend(demand, TASK_COST).into_nodes(),
+            true => search::improve(demand, cost),
+            false => search::descend(demand, cost).into_nodes(),
         };
         let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
         // Half a swap would overload a node: wait for all of it.
@@ -306,6 +343,41 @@ impl Herd {
         actions
     }
 
+    /// Counts how long each has been away, and with nothing else to do has some change places.
+    fn turns(
+        &mut self,
+        demand: &Demand,
+        outlook: &Outlook,
+        now: Nanos,
+        quiet: bool,
+    ) -> Vec<Action> {
+        let past = self.turns_at.replace(now).map_or(Nanos(0), |at| now.since(at));
+        if !self.mechanisms.turns {
+            return Vec::new();
+        }
+        for (i, known) in self.tasks.iter_mut().enumerate() {
+            if turns::is_away(demand, outlook, i) {
+                known.away = Nanos(known.away.0 + past.0);
+            }
+        }
+        if !quiet {
+            return Vec::new();
+        }
+        let may_move = |i: usize| self.settled(i, now) && !self.is_relieved(i, now);
+        let changes = turns::changes(demand, outlook, |i| self.tasks[i].away, may_move);
+        let mut actions = Vec::new();
+        for (comes, goes) in changes {
+            let (memory, away) = (demand.tasks[goes].now, demand.tasks[comes].now);
+            for (i, node, comes) in [(comes, memory, true), (goes, away, false)] {
+                self.tasks[i].placed_at = Some(now);
+                let (task, cpus) = (demand.tasks[i].id, demand.cpus(i, node).clone());
+                let (node, reason) = (demand.nodes[node], Reason::Turn { comes });
+                actions.push(Action::PlaceTask { task, node, cpus, reason });
+            }
+        }
+        actions
+    }
+
     /// Whether a task was let go of late because it waited for a CPU.
     fn is_relieved(&self, task: usize, now: Nanos) -> bool {
         self.tasks[task].relieved_at.is_some_and(|at| now.since(at) < relief::REST)
@@ -341,6 +413,9 @@ fn reason(demand: &Demand, outlook: &Outlook, at: &[usize], i: usize, stays: boo
         }
     }
     let permille = |part: u64| (part * 1000).checked_div(all).unwrap_or(0) as u32;
+    if !stays && demand.bandwidth.is_short(demand.tasks[i].now) {
+        return Reason::Bandwidth;
+    }
     match (stays, with_others * 2 > all, local > 0) {
         (true, ..) => Reason::Hold { permille: permille(local) },
         (_, true, _) => Reason::BuddiesThere { permille: permille(with_others) },
@@ -381,6 +456,63 @@ mod tests {
         assert_eq!(moves, 4);
         assert!(!plan.converged);
         assert_eq!(plan.strength_permille, 500);
+    }
+
+    /// Groups of 3 and 5 in one process, all memory on node 0, threads strewn. Each region was seen
+    /// used by two of its group.
+    fn uneven() -> Scene {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=8 {
+            scene.task(tid, [0, 4, 1, 5, 2, 6, 3, 7][tid as usize - 1], 1000);
+        }
+        for r in 0..30 {
+            let (a, b) = match r % 2 {
+                0 => (r / 2 % 3, (r / 2 + 1) % 3),
+                _ => (3 + r / 2 % 5, 3 + (r / 2 + 1) % 5),
+            };
+            let (a, b) = (a.min(b) as u32 + 1, a.max(b) as u32 + 1);
+            scene.region(r, &[(a, 60), (b, 60)], &[(0, 512)]);
+        }
+        scene.shared(1000, 740);
+        scene
+    }
+
+    #[test]
+    fn a_group_too_large_for_a_node_stays_whole_but_for_one_and_takes_turns() {
+        let mut scene = uneven();
+        let mut herd = Herd::new();
+        let first = herd.decide(&scene.snapshot());
+        let at: Vec<u32> =
+            (1..=8).map(|tid| destination(&first, task_id(tid)).unwrap().0).collect();
+        let with = |group: &[u32], node| group.iter().filter(|n| **n == node).count();
+        assert_eq!(with(&at[..3], at[0]), 3, "{at:?}");
+        assert_eq!(with(&at[3..], 1 - at[0]), 4, "{at:?}");
+        // Everybody where the plan says, memory too; nothing happens for long.
+        let of_three = at[0];
+        let memory = |r: usize| if r.is_multiple_of(2) { of_three } else { 1 - of_three };
+        for (tid, node) in (1..).zip(at) {
+            scene.at_home(tid, node);
+        }
+        for r in 0..30 {
+            scene.edit().regions[r].pages = vec![(NodeId(memory(r)), numaherd_model::Pages(512))];
+        }
+        let mut moved: BTreeMap<TaskId, usize> = BTreeMap::new();
+        for tick in 1..=200_u64 {
+            let mut snapshot = scene.snapshot();
+            snapshot.time = Nanos(snapshot.time.0 + tick * 100_000_000);
+            for action in herd.decide(&snapshot).actions {
+                let Action::PlaceTask { task, node, reason, .. } = action else {
+                    panic!("{action:?}")
+                };
+                assert!(matches!(reason, Reason::Turn { .. }), "{reason:?}");
+                *moved.entry(task).or_default() += 1;
+                scene.at_home(task.tid, node.0);
+            }
+        }
+        // 20 s by turns of 2 s: all five were away, twice each or nearly; the three never.
+        let who: Vec<u32> = moved.keys().map(|task| task.tid).collect();
+        assert_eq!(who, [4, 5, 6, 7, 8], "{moved:?}");
+        assert!(moved.values().all(|times| (2..=4).contains(times)), "{moved:?}");
     }
 
     #[test]

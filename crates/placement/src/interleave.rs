@@ -76,7 +76,7 @@ fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize>> {
 /// Whether equal parts on these nodes bring the worst placed users clearly nearer, by more than
 /// moving costs.
 fn pays(demand: &Demand, bundle: &Bundle, weights: &[(usize, u64)], nodes: &[usize]) -> bool {
-    let known = bundle.known_pages();
+    let known = bundle.known;
     if known == 0 {
         return false;
     }

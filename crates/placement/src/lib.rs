@@ -6,19 +6,23 @@
 //! | [`herd`] | our placement: holds the pieces below together, remembers what it placed when |
 //! | [`demand`] | from a snapshot to an assignment problem in integers |
 //! | [`bundles`] | its larger half: who uses which memory |
+//! | [`teams`] | which tasks of a process share memory |
 //! | [`objects`] | which memory of several processes is the same |
 //! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
+//! | [`bandwidth`] | what the memory of each node may be given |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
 //! | [`outlook`] | what an assignment means for memory |
 //! | [`pages`] | which regions follow their users |
 //! | [`interleave`] | which regions are shared out over the nodes that use them |
+//! | [`turns`] | who of a team that does not fit its node is away, and for how long |
 //! | [`relief`] | which placed tasks wait for a CPU that they could have elsewhere |
 //! | [`mechanisms`] | which parts of herd are in |
 //! | [`kernels`] | the NUMA balancing of kernels, for the simulator |
 
 pub mod assignment;
+pub mod bandwidth;
 pub mod bundles;
 pub mod demand;
 pub mod exact;
@@ -32,6 +36,8 @@ pub mod outlook;
 pub mod pages;
 pub mod relief;
 pub mod search;
+pub mod teams;
+pub mod turns;
 pub mod units;
 
 pub use herd::Herd;

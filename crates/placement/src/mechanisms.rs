@@ -14,6 +14,12 @@ pub struct Mechanisms {
     pub objects: bool,
     /// Virtual nodes stay whole. (It is whoever looks that tells them.)
     pub units: bool,
+    /// Tasks of a process that share memory are told apart from those that do not.
+    pub teams: bool,
+    /// Teams that do not fit their memory's node take turns at being away.
+    pub turns: bool,
+    /// Groups are spread whose traffic one node's memory does not carry.
+    pub bandwidth: bool,
     /// Small problems are solved exactly. Without: by moves and swaps alone.
     pub exact: bool,
     /// Where tasks crowd, those that are already right are held.
@@ -25,8 +31,20 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 9] =
-    ["pages", "interleave", "coverage", "objects", "units", "exact", "hold", "relief", "quiet"];
+pub const NAMES: [&str; 12] = [
+    "pages",
+    "interleave",
+    "coverage",
+    "objects",
+    "units",
+    "teams",
+    "turns",
+    "bandwidth",
+    "exact",
+    "hold",
+    "relief",
+    "quiet",
+];
 
 impl Default for Mechanisms {
     fn default() -> Self {
@@ -36,6 +54,9 @@ impl Default for Mechanisms {
             coverage: true,
             objects: true,
             units: true,
+            teams: true,
+            turns: true,
+            bandwidth: true,
             exact: true,
             hold: true,
             relief: true,
@@ -53,6 +74,9 @@ impl Mechanisms {
             "coverage" => &mut self.coverage,
             "objects" => &mut self.objects,
             "units" => &mut self.units,
+            "teams" => &mut self.teams,
+            "turns" => &mut self.turns,
+            "bandwidth" => &mut self.bandwidth,
             "exact" => &mut self.exact,
             "hold" => &mut self.hold,
             "relief" => &mut self.relief,
@@ -84,6 +108,9 @@ mod tests {
             coverage: false,
             objects: false,
             units: false,
+            teams: false,
+            turns: false,
+            bandwidth: false,
             exact: false,
             hold: false,
             relief: false,

@@ -100,7 +100,7 @@ mod tests {
             demand.bundles.iter().map(|b| b.users.iter().map(|user| user.0).collect()).collect();
         assert_eq!(users, [[0, 2], [1, 3]]);
         // counted once
-        assert_eq!(demand.bundles[0].known_pages(), 4 * 512);
+        assert_eq!(demand.bundles[0].known, 4 * 512);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an assignment means for memory: for each bundle, the weight of its users on each node and
 //! the node where its memory is cheapest. Worked out once, since every task and every region asks.
 
-use crate::demand::{Bundle, Demand};
+use crate::demand::{Amounts, Bundle, Demand};
 
 /// One for each bundle of a demand, in its order.
 pub struct Outlook(Vec<Prospect>);
@@ -9,7 +9,7 @@ pub struct Outlook(Vec<Prospect>);
 /// A bundle's.
 pub struct Prospect {
     /// The weight of its users on each node that has some.
-    pub weights: Vec<(usize, u64)>,
+    pub weights: Amounts,
     /// Where its memory is cheapest, moving it there included.
     pub memory: usize,
 }

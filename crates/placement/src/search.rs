@@ -19,6 +19,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::assignment::Assignment;
 use crate::demand::{Demand, DemandTask};
 use crate::exact;
@@ -32,7 +34,11 @@ const MOST_PASSES: usize = 32;
 const FEW_TASKS: usize = 64;
 
 /// Partners looked at on a full node of a larger problem: those that lose least by leaving.
-const PARTNERS: usize = 12;
+const PARTNERS: usize = 4;
+
+/// Who loses least by leaving a node of a larger problem is worked out anew when one in so many of
+/// those there came or went.
+const FRESH: usize = 1;
 
 /// Nodes on which a bundle of a large problem is tried to be gathered: those with most of it.
 const GATHERING_PLACES: usize = 3;
@@ -56,9 +62,10 @@ pub fn descend(demand: &Demand, task_cost: u64) -> Assignment<'_> {
     relieve(demand, &mut assignment);
     let with_evidence = demand.tasks.iter().map(|task| !task.bundles.is_empty());
     let mut awake = Awake(with_evidence.collect());
+    let mut partners = Partners::new(demand);
     for _ in 0..MOST_PASSES {
-        let better = step_all(demand, &mut assignment, &mut awake)
-            || gather_all(demand, &mut assignment, &mut awake);
+        let better = step_all(demand, &mut assignment, &mut partners, &mut awake)
+            || gather_all(demand, &mut assignment, &mut partners, &mut awake);
         if !better {
             break;
         }
@@ -72,9 +79,10 @@ fn relieve(demand: &Demand, assignment: &mut Assignment) {
         if !assignment.is_overfull(full) {
             continue;
         }
-        let claims = |task: &usize| demand.tasks[*task].claims_cpu;
-        let here = |task: &usize| assignment.at()[*task] == full;
-        let leavers: Vec<usize> = (0..demand.tasks.len()).filter(claims).filter(here).collect();
+        let crowded = assignment.load()[full] > demand.capacity[full];
+        let members = assignment.members(full).iter().copied();
+        let leavers = members.filter(|&task| crowded || demand.tasks[task].traffic > 0);
+        let leavers: Vec<usize> = leavers.collect();
         let mut leavers: Vec<(u64, usize)> = leavers
             .into_iter()
             .filter_map(|task| Some((nearest_room(demand, assignment, task)?.0, task)))
@@ -114,7 +122,12 @@ impl Awake {
 }
 
 /// One pass: everybody who gains by going elsewhere, greatest gain first. Whether any did.
-fn step_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -> bool {
+fn step_all(
+    demand: &Demand,
+    assignment: &mut Assignment,
+    partners: &mut Partners,
+    awake: &mut Awake,
+) -> bool {
     let mut wishes = Vec::new();
     let mut nodes = Vec::new();
     for task in (0..demand.tasks.len()).filter(|&task| std::mem::take(&mut awake.0[task])) {
@@ -131,10 +144,10 @@ fn step_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -> 
         return false;
     }
     wishes.sort_unstable();
-    let mut partners = Partners::new(demand, assignment, &wishes);
+    partners.hear(demand, assignment, &wishes);
     let mut better = false;
     for (_, task, to) in wishes {
-        if let Some(moved) = step(demand, assignment, &mut partners, task, to) {
+        if let Some(moved) = step(demand, assignment, partners, task, to) {
             moved.into_iter().for_each(|task| awake.around(demand, task));
             better = true;
         }
@@ -161,20 +174,23 @@ fn step(
     partners: &mut Partners,
     task: usize,
     to: usize,
-) -> Option<Vec<usize>> {
+) -> Option<SmallVec<[usize; 2]>> {
     let (from, before) = (assignment.at()[task], assignment.total());
     if from == to || assignment.total_with(task, to) >= before {
         return None;
     }
     let room = assignment.has_room(task, to);
+    let near = if room { Found::new() } else { partners.of(demand, assignment, task, to, from) };
+    let carries = |&partner: &usize| assignment.carries((task, from), (partner, to));
+    let near: Found = near.into_iter().filter(carries).collect();
     assignment.put(task, to);
     if room {
-        return Some(vec![task]);
+        return Some(smallvec![task]);
     }
     let alone = assignment.total();
     let mut best = (before, None);
     let mut nodes = Vec::new();
-    for partner in partners.of(demand, assignment, task, to, from) {
+    for partner in near {
         places(demand, assignment, partner, from, &mut nodes);
         for &place in &nodes {
             let total = assignment.total_with(partner, place);
@@ -194,7 +210,7 @@ fn step(
     assignment.put(partner, place);
     partners.arrived(partner, place);
     partners.arrived(task, to);
-    Some(vec![task, partner])
+    Some(smallvec![task, partner])
 }
 
 /// Where a task may go that has to make room: the place just left, or wherever is some.
@@ -213,36 +229,47 @@ fn places(
     }
 }
 
+/// Tasks that are looked at as partners.
+type Found = SmallVec<[usize; PARTNERS + 1]>;
+
 /// Whom a task can change places with.
 struct Partners {
-    /// For each node, those on it that lose least by leaving, least first.
-    loose: Vec<VecDeque<usize>>,
+    loose: Vec<Loose>,
     /// From node to node, those that wish to go, greatest gain last.
     bound: BTreeMap<(usize, usize), Vec<usize>>,
     few: bool,
 }
 
+/// Those on a node that lose least by leaving, least first.
+#[derive(Default)]
+struct Loose {
+    tasks: VecDeque<usize>,
+    /// The node's changes when this was worked out, and after how many more it is again.
+    at: Option<usize>,
+    lasts: usize,
+}
+
 impl Partners {
-    fn new(
+    fn new(demand: &Demand) -> Partners {
+        let few = demand.tasks.len() <= FEW_TASKS;
+        let loose = demand.nodes.iter().map(|_| Loose::default()).collect();
+        Partners { loose, bound: BTreeMap::new(), few }
+    }
+
+    /// Takes in who wishes to go where, in a new pass.
+    fn hear(
+        &mut self,
         demand: &Demand,
         assignment: &Assignment,
         wishes: &[(Reverse<u64>, usize, usize)],
-    ) -> Partners {
-        let mut on: Vec<Vec<(u64, usize)>> = vec![Vec::new(); demand.nodes.len()];
-        for task in (0..demand.tasks.len()).filter(|&task| demand.tasks[task].claims_cpu) {
-            let node = assignment.at()[task];
-            on[node].push((hold(assignment, &demand.tasks[task], node), task));
-        }
-        let mut bound: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
+    ) {
+        self.bound.clear();
         for &(_, task, to) in wishes.iter().rev().filter(|wish| demand.tasks[wish.1].claims_cpu) {
-            bound.entry((assignment.at()[task], to)).or_default().push(task);
+            self.bound.entry((assignment.at()[task], to)).or_default().push(task);
         }
-        let sorted = |mut tasks: Vec<(u64, usize)>| {
-            tasks.sort_unstable();
-            tasks.into_iter().map(|(_, task)| task).collect()
-        };
-        let few = demand.tasks.len() <= FEW_TASKS;
-        Partners { loose: on.into_iter().map(sorted).collect(), bound, few }
+        for node in (0..demand.nodes.len()).filter(|_| self.few) {
+            self.loose[node] = Loose::new(demand, assignment, node);
+        }
     }
 
     /// Those worth a look for a task that went from `left` to the full node `on`: one that
@@ -254,17 +281,20 @@ impl Partners {
         task: usize,
         on: usize,
         left: usize,
-    ) -> Vec<usize> {
+    ) -> Found {
         let at = assignment.at();
         let there = |partner: &usize| at[*partner] == on && *partner != task;
-        let mut found = Vec::new();
+        let mut found = Found::new();
         if let Some(bound) = self.bound.get_mut(&(on, left)) {
             while bound.last().is_some_and(|partner| !there(partner)) {
                 bound.pop();
             }
-            found.extend(bound.last());
+            found.extend(bound.last().copied());
         }
-        let loose = &mut self.loose[on];
+        if !self.few && !self.loose[on].still_holds(assignment, on) {
+            self.loose[on] = Loose::new(demand, assignment, on);
+        }
+        let loose = &mut self.loose[on].tasks;
         while loose.front().is_some_and(|partner| at[*partner] != on) {
             loose.pop_front();
         }
@@ -276,9 +306,24 @@ impl Partners {
 
     /// A task came to a node, and may be a partner there.
     fn arrived(&mut self, task: usize, node: usize) {
-        if self.few && !self.loose[node].contains(&task) {
-            self.loose[node].push_back(task);
+        if self.few && !self.loose[node].tasks.contains(&task) {
+            self.loose[node].tasks.push_back(task);
         }
+    }
+}
+
+impl Loose {
+    fn new(demand: &Demand, assignment: &Assignment, node: usize) -> Loose {
+        let held = |&task: &usize| (hold(assignment, &demand.tasks[task], node), task);
+        let mut tasks: Vec<(u64, usize)> = assignment.members(node).iter().map(held).collect();
+        tasks.sort_unstable();
+        let lasts = tasks.len() / FRESH;
+        let tasks = tasks.into_iter().map(|(_, task)| task).collect();
+        Loose { tasks, at: Some(assignment.changes(node)), lasts }
+    }
+
+    fn still_holds(&self, assignment: &Assignment, node: usize) -> bool {
+        self.at.is_some_and(|at| assignment.changes(node) - at <= self.lasts)
     }
 }
 
@@ -289,7 +334,12 @@ fn hold(assignment: &Assignment, task: &DemandTask, node: usize) -> u64 {
 }
 
 /// Tries to bring the users of each scattered bundle to one node. Whether any attempt paid.
-fn gather_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -> bool {
+fn gather_all(
+    demand: &Demand,
+    assignment: &mut Assignment,
+    partners: &mut Partners,
+    awake: &mut Awake,
+) -> bool {
     let few = demand.tasks.len() <= FEW_TASKS;
     let mut scattered: Vec<(Reverse<u64>, usize)> = (0..demand.bundles.len())
         .filter(|&b| few || assignment.weights(b).len() > 1)
@@ -297,11 +347,11 @@ fn gather_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -
         .filter(|(cost, _)| cost.0 > 0)
         .collect();
     scattered.sort_unstable();
-    let mut partners = Partners::new(demand, assignment, &[]);
+    partners.hear(demand, assignment, &[]);
     let mut better = false;
     for (_, b) in scattered.into_iter().take(MOST_GATHERINGS) {
         for place in gathering_places(demand, assignment, b) {
-            if let Some(moved) = gather(demand, assignment, &mut partners, b, place) {
+            if let Some(moved) = gather(demand, assignment, partners, b, place) {
                 moved.into_iter().for_each(|task| awake.around(demand, task));
                 better = true;
             }
@@ -342,7 +392,11 @@ fn gather(
         }
         if !assignment.has_room(task, place) {
             let near = partners.of(demand, assignment, task, place, from);
-            let fits = |partner: &usize| stranger(partner) && assignment.allows(*partner, from);
+            let fits = |partner: &usize| {
+                stranger(partner)
+                    && assignment.allows(*partner, from)
+                    && assignment.carries((task, from), (*partner, place))
+            };
             let Some(partner) = near.into_iter().find(fits) else { break };
             done.push((partner, place));
             assignment.put(partner, from);

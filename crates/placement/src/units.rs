@@ -9,7 +9,7 @@
 
 use numaherd_model::Snapshot;
 
-use crate::demand::{Bundle, DemandTask, SHARE};
+use crate::demand::{Amounts, Bundle, DemandTask, SHARE};
 
 /// A task's weight in its unit. Guessed: twice what all its memory can weigh, so that distance to the
 /// others always outweighs distance to memory.
@@ -19,7 +19,7 @@ const TIE: u64 = 2 * SHARE;
 pub fn tie(snapshot: &Snapshot, tasks: &mut [DemandTask], bundles: &mut Vec<Bundle>) {
     for unit in &snapshot.units {
         let found = unit.iter().filter_map(|id| tasks.binary_search_by_key(id, |t| t.id).ok());
-        let users: Vec<(usize, u64)> = found.map(|task| (task, TIE)).collect();
+        let users: Amounts = found.map(|task| (task, TIE)).collect();
         if users.len() < 2 {
             continue;
         }
@@ -27,8 +27,8 @@ pub fn tie(snapshot: &Snapshot, tasks: &mut [DemandTask], bundles: &mut Vec<Bund
             tasks[task].bundles.push((bundles.len(), weight));
             tasks[task].tied = true;
         }
-        let (regions, pages) = (Vec::new(), Vec::new());
-        bundles.push(Bundle { users, regions, pages, page_cost: 0, stays: false });
+        let (regions, pages) = (Vec::new(), Amounts::new());
+        bundles.push(Bundle { users, regions, pages, known: 0, page_cost: 0, stays: false });
     }
 }
 

@@ -98,6 +98,10 @@ pub(crate) struct Task {
     pub span: Span,
     pub cpu_ns: u64,
     pub observed: (u64, u64),
+    /// Bytes that memory carried for it: in all, until it was looked last, and a second.
+    pub bytes: f64,
+    pub bytes_before: f64,
+    pub bytes_s: u64,
     pub debt_ns: u64,
     /// When it last left a CPU.
     pub ran_ns: u64,
@@ -121,6 +125,9 @@ pub(crate) struct Step {
     class: Option<(Class, f64)>,
     begun: u64,
     lines: f64,
+    /// What memory carries for them.
+    bytes: f64,
+    home: usize,
     local: bool,
 }
 
@@ -161,6 +168,11 @@ pub struct Sim {
     pub(crate) no_moves_until: u64,
     pub(crate) no_faults_until: u64,
     pub(crate) now: u64,
+    /// Bytes that each node's memory carried: since it was counted last, and a second before.
+    pub(crate) carried: Vec<f64>,
+    pub(crate) carried_s: Vec<u64>,
+    /// When traffic was counted last.
+    pub(crate) traffic_ns: u64,
     pub(crate) options: Options,
     pub(crate) run: Run,
     pub(crate) faults: Vec<HintingFault>,
@@ -203,6 +215,9 @@ impl Sim {
             no_moves_until: 0,
             no_faults_until: 0,
             now: 0,
+            carried: vec![0.0; machine.node.len()],
+            carried_s: vec![0; machine.node.len()],
+            traffic_ns: 0,
             run: Run::default(),
             faults: Vec::new(),
             trace: Vec::new(),

@@ -10,11 +10,14 @@ use std::collections::BTreeMap;
 use numaherd_model::{
     Action, Actuate, Bytes, Costs, CpuId, CpuSet, EvidenceGrade, HintingFault, Nanos, NodeId,
     NodeState, Observe, Outcome, Pages, Refusal, RegionId, SkipReason, Snapshot, Task, TaskId,
-    TaskState, WorldError,
+    TaskState, Traffic, WorldError,
 };
 
 use crate::engine::{BLOCK_PAGES, Sim, State};
 use crate::kernel::{RESERVE_PERMILLE, address};
+
+/// Time over which traffic is counted. Guessed: long beside the 2 MiB that a task is followed by.
+const TRAFFIC_WINDOW: Nanos = Nanos(500_000_000);
 
 const PAGE: Bytes = Bytes(4096);
 
@@ -25,6 +28,7 @@ impl Observe for Sim {
         }
         faults.append(&mut self.faults);
         let tasks = (0..self.tasks.len()).filter_map(|t| self.observe_task(t)).collect();
+        let traffic = self.observe_traffic();
         let mut topology = self.topology.clone();
         for (node, &free) in topology.nodes.iter_mut().zip(&self.free) {
             node.free = Bytes(free);
@@ -48,6 +52,7 @@ impl Observe for Sim {
             tasks,
             common: Vec::new(),
             units: Vec::new(),
+            traffic,
             regions: Vec::new(),
             sharing: Vec::new(),
             grade: EvidenceGrade::HintingFaults,
@@ -84,6 +89,29 @@ impl Sim {
             state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
             faults: Vec::new(),
         })
+    }
+
+    /// What memory carries, and what each task asked of it in the last [`TRAFFIC_WINDOW`] or longer: a
+    /// machine on which somebody counts that.
+    fn observe_traffic(&mut self) -> Traffic {
+        let passed = self.now - self.traffic_ns;
+        if passed >= TRAFFIC_WINDOW.0 {
+            self.traffic_ns = self.now;
+            let rate = |bytes: &mut f64| (std::mem::take(bytes) / passed as f64 * 1e9) as u64;
+            self.carried_s = self.carried.iter_mut().map(rate).collect();
+            for task in &mut self.tasks {
+                let bytes = task.bytes - std::mem::replace(&mut task.bytes_before, task.bytes);
+                task.bytes_s = (bytes / passed as f64 * 1e9) as u64;
+            }
+        }
+        let carries = self.topology.nodes.iter().zip(&self.machine.memory_mb_s);
+        let alive = self.tasks.iter().filter(|task| task.state != State::Done && task.bytes_s > 0);
+        let nodes = self.topology.nodes.iter().map(|node| node.id);
+        Traffic {
+            carried: nodes.zip(self.carried_s.iter().copied()).collect(),
+            most: carries.map(|(node, mb_s)| (node.id, (mb_s * 1e6) as u64)).collect(),
+            tasks: alive.map(|task| (task.id, task.bytes_s)).collect(),
+        }
     }
 
     /// CPU time that acting has taken since the last call.

@@ -85,7 +85,7 @@ const NAMES: [Naming; 12] = [
     (Kind::Overcommit, "overcommit", &[], "numa01 and numa02 at once: two threads for each CPU"),
     (Kind::JbbLike, "jbb-like", &[], "Processes with a warehouse of maps for each thread"),
     (Kind::Stream, "stream", &[], "Bound by bandwidth: a = b + 3c on every second CPU"),
-    (Kind::Phases, "phases", &[], "numa02 whose threads swap their slices half-way"),
+    (Kind::Phases, "phases", &[], "numa02 whose threads pass their slices on half-way"),
     (Kind::Uneven, "uneven", &[], "Groups of 3 and 5 threads, each with memory of its own"),
     (Kind::Forks, "forks", &[], "A storm of short processes"),
     (Kind::Shared, "shared", &[], "A slice for each thread and one region that all use"),

@@ -12,11 +12,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
-use numaherd_model::{Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, Snapshot};
+use numaherd_model::{
+    Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, ProcessId, Snapshot,
+};
 use numaherd_placement::Herd;
 use serde::Serialize;
 
@@ -68,20 +70,20 @@ impl Journal for NoJournal {
 pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let stop = interrupt::flag()?;
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
-    let stat = TaskReader::new("/".as_ref()).stat(args.pid, args.pid)?;
-    ensure!(stat.is_some(), "no process {}", args.pid);
+    let process = TaskReader::new("/".as_ref()).identify(args.pid)?;
+    let process = process.with_context(|| format!("no process {}", args.pid))?;
     if topology.cpu_nodes().count() < 2 {
         bail!("this machine has one node with CPUs: nothing can be moved, nothing is lost");
     }
     let (faults, mut evidence) = open_faults(false);
-    let mut machine = looking(args.pid, faults)?;
+    let mut machine = looking(process, faults)?;
     let mut controller = Controller::new(Herd::new());
     let begin = Instant::now();
     let (mut snapshot, _) = controller.plan(&mut machine)?;
     if machine.is_unseen(args.pid) {
         // Faults say little of it; page tables show all there is.
         evidence = "where its pages lie (most of them take no hinting faults)".into();
-        machine = looking(args.pid, None)?;
+        machine = looking(process, None)?;
         (snapshot, _) = controller.plan(&mut machine)?;
     }
     while begin.elapsed().as_secs_f64() < args.sample && !stop.load(Ordering::Relaxed) {
@@ -98,9 +100,9 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
 }
 
 /// A machine that is only looked at.
-fn looking(pid: u32, faults: Option<Box<dyn FaultSource>>) -> Result<LiveMachine> {
+fn looking(process: ProcessId, faults: Option<Box<dyn FaultSource>>) -> Result<LiveMachine> {
     Ok(LiveMachine::new(LiveOptions {
-        targets: vec![pid],
+        targets: vec![process],
         faults,
         journal: Box::new(NoJournal),
         acts: false,

@@ -2,7 +2,7 @@
 //! with simulated time in place of the clock.
 
 use anyhow::Result;
-use numaherd_control::{Controller, Pace, Turn};
+use numaherd_control::{Controller, Found, Pace, Turn};
 use numaherd_model::{Nanos, Placement, ScanPeriods, WorldError};
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
@@ -49,7 +49,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
             sim.set_scan(if slow { SLOW } else { QUICK });
         }
         let used = sim.take_spent();
-        let wait = pace.next(turn.acted(), turn.plan.converged, used);
+        let wait = pace.next(turn.acted(), Found::of(&turn), used);
         next = Nanos(sim.time().0 + used.0 + wait.0);
     }
     Ok(balanced)

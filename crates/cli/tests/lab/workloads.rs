@@ -57,10 +57,11 @@ fn every_workload_runs_under_every_tie_on_two_nodes() {
     bench.left_nothing();
 }
 
-/// The threads of a pair share a node, so that bind is local before and after they swap.
+/// Two of eight threads are remote after the slices were passed on, so 14 of 16 halves are local, and
+/// the slowest thread needs (1 + 1.95) ÷ 2 under bind and 1.95 under inverse.
 #[test]
 #[ignore = "needs QEMU and minutes: make lab-test"]
-fn the_bind_of_phases_is_local_in_both_halves() {
+fn the_bind_of_phases_is_the_best_that_stays() {
     let bench = Bench::new();
     let words = ["compare", "phases", "--loops", "40", "--runs", "1", "-o", "json"];
     let more = ["--placements", "bind,inverse", "--results", "/dev/null"];
@@ -68,9 +69,9 @@ fn the_bind_of_phases_is_local_in_both_halves() {
     let words = [&words[..], &more, &page].concat();
     let json = run(&mut bench.command(&words, &[])).ends_with(0).json();
     let figure = |at: usize, name: &str| json["placements"][at][name].as_f64().unwrap();
-    assert!(figure(0, "local_share") > 0.9, "{json}");
-    assert!(figure(1, "local_share") < 0.1, "{json}");
-    assert!(figure(1, "ratio_to_bind") > 1.4, "{json}");
+    assert!((figure(0, "local_share") - 14.0 / 16.0).abs() < 0.06, "{json}");
+    assert!((figure(1, "local_share") - 2.0 / 16.0).abs() < 0.06, "{json}");
+    assert!((1.2..1.5).contains(&figure(1, "ratio_to_bind")), "{json}");
     // 8 threads x 40 rounds x 8 MiB in all, seen over time.
     let course = &json["placements"][0]["throughput_over_time"];
     let noted: f64 = course["values"].as_array().unwrap().iter().map(|v| v.as_f64().unwrap()).sum();

@@ -131,12 +131,13 @@ fn reuse_tid(kernel: &mut Kernel) -> Option<&'static str> {
 }
 
 /// A process ends, and another gets its pid.
-fn reuse_pid(kernel: &mut Kernel) -> Option<&'static str> {
+pub fn reuse_pid(kernel: &mut Kernel) -> Option<&'static str> {
     let tgid = any_process(kernel)?;
     (kernel.memory.len() > 2).then(|| kernel.end(tgid))?;
     kernel.now += 2 * crate::kernel::TICK_NS;
     kernel.marked.remove(&tgid);
     kernel.spawn(tgid, None, 0);
+    kernel.tasks.get_mut(&tgid)?.stranger = true;
     let cpus = some_cpus(kernel);
     kernel.owner_sets(tgid, &cpus);
     Some("a pid is used again")

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use numaherd_model::{CpuId, CpuSet};
+use numaherd_model::{CpuId, CpuSet, ProcessId};
 
 /// Base pages in a region, and their size.
 pub const PAGES: usize = 512;
@@ -81,6 +81,8 @@ pub struct FakeTask {
     pub run_ns: u64,
     pub busy: bool,
     pub real_time: bool,
+    /// Nobody named its process, nor one that it descends from.
+    pub stranger: bool,
 }
 
 /// 2 MiB of a process.
@@ -130,6 +132,8 @@ pub struct Kernel {
     pub undoing: bool,
     /// Times that undoing took an owner's mask for ours.
     pub coincidences: u64,
+    /// Times the balancer set the affinity of a stranger.
+    pub strangers_touched: u64,
     /// Times the balancer brought a node below its watermark.
     pub pressed: u64,
     pub random: fastrand::Rng,
@@ -162,9 +166,18 @@ impl Kernel {
             ends_in_move: None,
             undoing: false,
             coincidences: 0,
+            strangers_touched: 0,
             pressed: 0,
             random: fastrand::Rng::with_seed(seed),
         }
+    }
+
+    /// Every process, with its start.
+    pub fn processes(&self) -> Vec<ProcessId> {
+        let leader = |(tid, task): (&u32, &FakeTask)| {
+            (*tid == task.tgid).then_some(ProcessId { tgid: *tid, start: task.start })
+        };
+        self.tasks.iter().filter_map(leader).collect()
     }
 
     pub fn possible(&self) -> CpuSet {
@@ -226,6 +239,7 @@ impl Kernel {
                 run_ns: 0,
                 busy: true,
                 real_time: false,
+                stranger: false,
             },
             |like| FakeTask {
                 tgid: pid,

@@ -149,7 +149,13 @@ fn live(seed: u64) -> Story {
     // BPF is refused to some.
     let faults = (random.u8(..5) > 0).then(|| Box::new(Faults(shared.clone())) as _);
     *story.faults.entry("BPF is refused").or_default() += u64::from(faults.is_none());
-    let targets = shared.0.borrow().memory.keys().copied().collect();
+    // A process may end between being named and being found, and its pid be another's by then.
+    let targets = shared.0.borrow().processes();
+    if random.u8(..4) == 0
+        && let Some(what) = faults::reuse_pid(&mut shared.0.borrow_mut())
+    {
+        *story.faults.entry(what).or_default() += 1;
+    }
     let options = LiveOptions {
         targets,
         faults,
@@ -241,6 +247,8 @@ fn put_back(
     story.put_back = undone.affinities as u64;
     story.coincidences = shared.0.borrow().coincidences;
     assert_eq!(shared.0.borrow().pressed, 0, "SEED={seed}: a node went below its watermark");
+    let strangers = shared.0.borrow().strangers_touched;
+    assert_eq!(strangers, 0, "SEED={seed}: a process was taken for one that had its pid before");
     for (path, before, _) in settings() {
         assert_eq!(shared.clone().setting(&path).unwrap(), before, "SEED={seed}");
     }

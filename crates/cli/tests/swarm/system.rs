@@ -110,6 +110,7 @@ impl Tasks for Shared {
         let (online, kernel_possible) = (kernel.online.clone(), kernel.possible());
         let undoing = kernel.undoing;
         let task = kernel.tasks.get_mut(&tid).ok_or_else(|| gone("sched_setaffinity", tid))?;
+        kernel.strangers_touched += u64::from(task.stranger && !undoing);
         // What of an owner's mask lies outside the cpuset is nowhere to be read, nor whether there is
         // one where all of the cpuset is allowed.
         let hidden = |set: &CpuSet| {

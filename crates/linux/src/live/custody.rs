@@ -229,6 +229,12 @@ impl Custody {
             next = stat.ppid;
         }
         let Some(parent) = found else { return Ok(()) };
+        // Its owner may have set one since whose other CPUs are offline.
+        let usable = hands.usable(process.tgid, task.tid)?;
+        let counts = !parent.set.intersection(&usable).is_empty();
+        if counts && has_more(hands.system, (process.tgid, task.tid), &parent.set) {
+            return Ok(());
+        }
         self.born_confined += u64::from(task.tid == process.tgid);
         hands.write_down((task, process), &parent.owner, &parent.set)?;
         if hands.acts && put_back(hands.system, task.tid, &parent.owner).is_ok() {

@@ -22,8 +22,12 @@ const LEAST_COVERAGE_PERMILLE: u32 = 500;
 /// lives goes into it at the most: 0.2 % of a CPU. Guessed.
 const WALK_PART: u64 = 500;
 
-/// Processes with less memory than this are not walked: what a program has at its start is its own
-/// file, which says nothing of what it will allocate. Guessed.
+/// How soon one that was left alone for it is looked at again. Guessed.
+const HIDDEN_AGE: Nanos = Nanos(1_000_000_000);
+
+/// Processes with less memory than this are not walked, nor left alone for less that takes no faults:
+/// what a program has at its start is its own file, which says nothing of what it will allocate.
+/// Guessed.
 const LEAST_WALKED: Bytes = Bytes(16 << 20);
 
 /// What walking one page's entry costs before it was measured. Guessed: 100 ns.
@@ -109,8 +113,9 @@ impl Aside {
         let first = Seen { next: now, walk: now, walked: None, why: None };
         let seen = self.coverage.entry(process).or_insert(first);
         if now >= seen.next {
-            seen.next = Nanos(now.0 + COVERAGE_AGE.0);
             seen.look(system, process, now);
+            let age = if seen.why.is_some() { HIDDEN_AGE } else { COVERAGE_AGE };
+            seen.next = Nanos(now.0 + age.0);
         }
         seen.why.is_some()
     }
@@ -154,7 +159,11 @@ impl Seen {
         let Ok(mappings) = system.mappings(process.tgid) else { return };
         let residence = Residence::of(&mappings.unwrap_or_default());
         let why = residence.coverage_permille().zip(residence.main_cause());
-        self.walked = Some((resident, why.and_then(|(permille, cause)| told(permille, cause))));
+        let much = |&(permille, _): &(u32, Unseen)| {
+            resident.0 / 1000 * u64::from(1000_u32.saturating_sub(permille)) >= LEAST_WALKED.0
+        };
+        let why = why.filter(much).and_then(|(permille, cause)| told(permille, cause));
+        self.walked = Some((resident, why));
         let end = system.monotonic();
         self.walk = Nanos(end.0 + end.since(begin).0 * WALK_PART);
     }

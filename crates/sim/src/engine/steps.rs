@@ -59,8 +59,11 @@ impl Sim {
         let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
         let work_ns = span.lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
         let begun = self.now;
-        self.tasks[t].step =
-            Step { class: Some((class, alone_ns)), begun, lines: span.lines, local: from == home };
+        // A written line is read first, where stores fetch.
+        let times = f64::from(1 + u8::from(writes && self.machine.stores_fetch));
+        let bytes = span.lines * LINE_BYTES * times;
+        let (class, lines, local) = (Some((class, alone_ns)), span.lines, from == home);
+        self.tasks[t].step = Step { class, begun, lines, bytes, home, local };
         self.schedule(begun + cost_ns + (work_ns as u64).max(1), Event::Step(t as u32));
     }
 
@@ -99,6 +102,7 @@ impl Sim {
         }
         self.lines.1 += step.lines;
         self.lines.0 += if step.local { step.lines } else { 0.0 };
+        self.carried[step.home] += step.bytes;
         let ran = self.now - step.begun;
         let p = self.tasks[t].process;
         self.processes[p].lines += step.lines;
@@ -107,6 +111,7 @@ impl Sim {
         let over =
             seconds.is_some_and(|seconds| (self.now - task.phase_ns) as f64 >= seconds * 1e9);
         task.cpu_ns += ran;
+        task.bytes += step.bytes;
         task.vruntime += ran;
         task.block += 1;
         if task.doomed {

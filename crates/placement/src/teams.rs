@@ -1,0 +1,136 @@
+//! Teams: busy tasks of one process that share memory with each other and not with the rest.
+//!
+//! How often a page changes hands says how far a process is shared, and not by whom. But over a few
+//! scans each region shows several of its users. If all `n` tasks shared everything, any two of them
+//! would be seen in a region together equally often; so where no pair across a cut was seen although
+//! many were to be expected, the process is cut there.
+//!
+//! Worked example: of 8 tasks 3 share one half of the memory and 5 the other, and 20 pairs were seen.
+//! If all shared all, 20 × 15 ÷ 28 = 10 of these would be one of the 3 and one of the 5; none is, so
+//! there are two teams. After 10 pairs it could be chance, and they are taken for one.
+//!
+//! Faults are taken by whoever comes first: one that lags behind the others of its team may hardly be
+//! seen at all. So each team must have been seen in as many regions as its size lets expect, or half.
+//!
+//! Source: numa/core's buddies (Molnar 2012) and mainline's groups tell them by the last task on a
+//! page; here by regions, which several tasks fault in a scan.
+
+/// A pair seen together less than 1 in this many times as often as either's strongest is none: slices
+/// meet in a region, and a main thread touches everything once. Guessed.
+const STRAY: u64 = 8;
+
+/// Pairs across a cut that would have to be expected for none to be told from chance: e⁻⁸.
+const SURE: u64 = 8;
+
+/// The team of each of `count` tasks, from 0; none where they are one, or it cannot be told. `regions`
+/// are the users of each, ascending, with their faults.
+#[must_use]
+pub fn split<'a>(
+    count: usize,
+    regions: impl Iterator<Item = &'a [(usize, u64)]>,
+) -> Option<Vec<usize>> {
+    if count < 2 {
+        return None;
+    }
+    let mut together = vec![0_u64; count * count];
+    let mut seen = 0;
+    let mut regions_of = vec![0_u64; count];
+    let mut all_regions = 0;
+    for users in regions.filter(|users| !users.is_empty()) {
+        all_regions += 1;
+        users.iter().for_each(|(task, _)| regions_of[*task] += 1);
+        for (nth, &(a, of_a)) in users.iter().enumerate() {
+            for &(b, of_b) in &users[nth + 1..] {
+                together[a * count + b] += of_a.min(of_b);
+                together[b * count + a] += of_a.min(of_b);
+                seen += 1;
+            }
+        }
+    }
+    let strongest: Vec<u64> =
+        together.chunks(count).map(|row| row.iter().copied().max().unwrap_or(0)).collect();
+    let mut team: Vec<usize> = (0..count).collect();
+    for a in 0..count {
+        for b in a + 1..count {
+            let pair = together[a * count + b];
+            let (from, to) = (team[a].max(team[b]), team[a].min(team[b]));
+            if pair > 0 && pair * STRAY >= strongest[a].min(strongest[b]) && from != to {
+                team.iter_mut().filter(|team| **team == from).for_each(|team| *team = to);
+            }
+        }
+    }
+    let sizes: Vec<u64> =
+        (0..count).map(|one| team.iter().filter(|team| **team == one).count() as u64).collect();
+    let all = count as u64;
+    let expected = |size: &u64| seen * size * (all - size) * 2 / (all * (all - 1));
+    let is_seen = |one: usize| {
+        let members = (0..count).filter(|&member| team[member] == one);
+        members.map(|member| regions_of[member]).sum::<u64>() * all * 2 >= all_regions * sizes[one]
+    };
+    let is_sure = |one: usize| expected(&sizes[one]) >= SURE && is_seen(one);
+    if sizes.contains(&all) || (0..count).any(|one| sizes[one] > 0 && !is_sure(one)) {
+        return None;
+    }
+    let mut names: Vec<usize> = (0..count).filter(|&one| sizes[one] > 0).collect();
+    names.sort_unstable();
+    Some(team.into_iter().map(|one| names.binary_search(&one).unwrap_or(0)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(count: usize, regions: &[Vec<(usize, u64)>]) -> Option<Vec<usize>> {
+        split(count, regions.iter().map(Vec::as_slice))
+    }
+
+    /// Regions that each show two tasks, as given.
+    fn pairs(pairs: &[(usize, usize)]) -> Vec<Vec<(usize, u64)>> {
+        pairs.iter().map(|&(a, b)| vec![(a, 1), (b, 1)]).collect()
+    }
+
+    #[test]
+    fn three_and_five_are_two_teams_after_twenty_pairs() {
+        // 10 pairs: each of the 3 and of the 5 with its neighbour, one way round and back
+        let ring = [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (5, 6), (6, 7), (3, 7), (3, 5), (4, 6)];
+        assert_eq!(told(8, &pairs(&ring)), None);
+        let twice = [ring, ring].concat();
+        assert_eq!(told(8, &pairs(&twice)), Some(vec![0, 0, 0, 1, 1, 1, 1, 1]));
+    }
+
+    #[test]
+    fn whoever_shares_with_everybody_makes_it_one() {
+        let ring: Vec<(usize, usize)> = (0..8).map(|a| (a, (a + 1) % 8)).collect();
+        let ring: Vec<_> =
+            ring.iter().map(|&(a, b)| (a.min(b), a.max(b))).cycle().take(80).collect();
+        assert_eq!(told(8, &pairs(&ring)), None);
+    }
+
+    #[test]
+    fn one_that_lags_behind_is_not_a_team() {
+        // Three of four share all and take all faults but two.
+        let three = pairs(&[(0, 1), (1, 2), (0, 2)]);
+        let mut regions: Vec<_> = three.into_iter().cycle().take(30).collect();
+        assert_eq!(told(4, &regions), None);
+        regions.extend([vec![(3, 1)], vec![(3, 2)]]);
+        assert_eq!(told(4, &regions), None);
+        // With a part of the memory of its own it is.
+        regions.extend((0..10).map(|_| vec![(3, 2)]));
+        assert_eq!(told(4, &regions), Some(vec![0, 0, 0, 1]));
+    }
+
+    #[test]
+    fn a_stray_touch_does_not_join_two_teams() {
+        let mut regions = vec![vec![(0, 40), (1, 40)], vec![(2, 40), (3, 40)]];
+        regions = regions.into_iter().cycle().take(40).collect();
+        regions.push(vec![(0, 1), (2, 1)]);
+        assert_eq!(told(4, &regions), Some(vec![0, 0, 1, 1]));
+    }
+
+    #[test]
+    fn nothing_seen_is_nothing_told() {
+        assert_eq!(told(0, &[]), None);
+        assert_eq!(told(1, &[]), None);
+        assert_eq!(told(8, &[]), None);
+    }
+}
