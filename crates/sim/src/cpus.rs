@@ -160,18 +160,44 @@ impl Sim {
         }
     }
 
-    /// Sends a task to a CPU: at once if it waits, at the end of its block if it runs, at its
-    /// wakeup if it sleeps.
+    /// Sends a task to a CPU: at once if it runs or waits, as the kernel's stopper does it, and
+    /// at its wakeup if it sleeps.
     pub(crate) fn send(&mut self, t: usize, to: usize) {
+        let from = self.tasks[t].cpu;
         match self.tasks[t].state {
-            State::Waiting if self.tasks[t].cpu != to => {
-                self.unqueue(t);
+            State::Running | State::Waiting if from != to => {
+                self.take_off(t);
                 self.arrive(t, to);
+                self.dispatch(from);
             }
-            State::Running => self.tasks[t].move_to = Some(to),
             State::Asleep if self.tasks[t].begun => self.tasks[t].cpu = to,
             _ => {}
         }
+    }
+
+    /// Two tasks change places, in one step: no CPU idles meanwhile, so none pulls.
+    pub(crate) fn swap(&mut self, t: usize, other: usize) {
+        let is_runnable =
+            |t: usize| matches!(self.tasks[t].state, State::Running | State::Waiting);
+        let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
+        if here == there || !is_runnable(t) || !is_runnable(other) {
+            return;
+        }
+        self.take_off(t);
+        self.take_off(other);
+        self.arrive(t, there);
+        self.arrive(other, here);
+    }
+
+    /// A task that runs or waits is on no CPU and in no queue.
+    fn take_off(&mut self, t: usize) {
+        if self.tasks[t].state == State::Running {
+            self.interrupt(t);
+            self.leave_cpu(t);
+        } else {
+            self.unqueue(t);
+        }
+        self.tasks[t].move_to = None;
     }
 
     /// One round of load balancing. Where NUMA balancing forbids a move it is not made, until that

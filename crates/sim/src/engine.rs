@@ -102,6 +102,8 @@ pub(crate) struct Task {
     /// When it last left a CPU.
     pub ran_ns: u64,
     pub move_to: Option<usize>,
+    /// Lines left of a block that was interrupted; 0: none was.
+    pub rest: f64,
     /// It ends with its block.
     pub doomed: bool,
     pub step: Step,
@@ -120,6 +122,10 @@ pub(crate) struct Span {
 pub(crate) struct Step {
     class: Option<(Class, f64)>,
     begun: u64,
+    /// Before its lines: faults, and what is owed.
+    cost_ns: u64,
+    /// When it ends, unless it is interrupted.
+    due: u64,
     lines: f64,
     local: bool,
 }
@@ -251,6 +257,8 @@ impl Sim {
             self.now = at;
             self.run.events += 1;
             match event {
+                // An interrupted step's event comes to nothing.
+                Event::Step(task) if self.tasks[task as usize].step.due != at => {}
                 Event::Step(task) => self.end_step(task as usize),
                 Event::Wake(task) => self.wake(task as usize),
                 Event::Begin(task) => self.begin(task as usize),

@@ -158,10 +158,7 @@ impl Sim {
         match wanted {
             Some(TaskMove::To(cpu)) => self.send(t, cpu.0 as usize),
             Some(TaskMove::Swap(other)) => {
-                let other = other.tid as usize - 1;
-                let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
-                self.send(t, there);
-                self.send(other, here);
+                self.swap(t, other.tid as usize - 1);
             }
             None => {}
         }

@@ -64,6 +64,8 @@ struct Task {
     preferred: Option<usize>,
     group: Option<u32>,
     retry: Nanos,
+    /// It faulted since it was last placed: the kernel places it in a fault, and at no other time.
+    faulted: bool,
     /// CPU time and time at the last placement.
     placed: (Nanos, Nanos),
 }
@@ -104,6 +106,7 @@ impl Mainline {
                 preferred: None,
                 group: None,
                 retry: Nanos(0),
+                faulted: false,
                 placed: (Nanos(0), Nanos(0)),
             }
         })
@@ -171,8 +174,9 @@ impl Mainline {
         cpu_to > 3 * cpu_from || cpu_to * mem_from * 3 > cpu_from * mem_to * 4
     }
 
-    /// Counts a fault; a shared one between active nodes of a group is as good as local.
-    fn count(&mut self, touch: &Touch, node: usize, home: usize, view: &dyn View) {
+    /// Counts a fault on a page that came from `home` and is now on `to`; local is what was so
+    /// before, and a shared one between active nodes of a group is as good.
+    fn count(&mut self, touch: &Touch, node: usize, (home, to): (usize, usize), view: &dyn View) {
         let private = touch.last.is_none_or(|(last, _)| last == touch.task);
         if !private && self.switches.groups {
             self.join(touch, view);
@@ -180,11 +184,12 @@ impl Mainline {
         let group = self.tasks.get(&touch.task).and_then(|task| self.group_of(task));
         let among_active = |group: &Group| {
             let active = group.active();
-            active.iter().filter(|active| **active).count() > 1 && active[node] && active[home]
+            active.iter().filter(|active| **active).count() > 1 && active[node] && active[to]
         };
         let local = node == home || !private && group.is_some_and(among_active);
         let task = self.task(touch.task, view);
-        task.mem_new[home][usize::from(private)] += touch.pages.0;
+        task.faulted = true;
+        task.mem_new[to][usize::from(private)] += touch.pages.0;
         task.cpu_new[node][usize::from(private)] += touch.pages.0;
         task.locality[usize::from(local)] += touch.pages.0;
     }
@@ -436,18 +441,19 @@ impl Balancing for Mainline {
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
         let moves = node != home && self.wants_page(touch, node, home, view);
-        self.count(touch, node, if moves { node } else { home }, view);
+        self.count(touch, node, (home, if moves { node } else { home }), view);
         if moves { PageVerdict::MoveTo(touch.node) } else { PageVerdict::Stay }
     }
 
     fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
         let now = view.now();
         let task = self.tasks.get(&id)?;
-        if now < task.retry {
+        if now < task.retry || !task.faulted {
             return None;
         }
         self.place_by_faults(id, view);
         let task = self.task(id, view);
+        task.faulted = false;
         let preferred = task.preferred?;
         // Again in a second at the latest. Published.
         task.retry = Nanos(now.0 + (task.period.0 / 16).min(1_000_000_000));

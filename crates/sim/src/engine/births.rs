@@ -175,6 +175,7 @@ impl Sim {
             debt_ns: 0,
             ran_ns: 0,
             move_to: None,
+            rest: 0.0,
             doomed: false,
             step: Step::default(),
             ended: 0,

@@ -36,6 +36,7 @@ impl Sim {
         let task = &mut self.tasks[t];
         let (p, cpu, span) = (task.process, task.cpu, task.span);
         let mut cost_ns = std::mem::take(&mut task.debt_ns);
+        let lines = if task.rest > 0.0 { std::mem::take(&mut task.rest) } else { span.lines };
         let phase = &self.processes[p].phases[task.phase];
         let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
         let at = if scattered { self.scatter.below(span.len as u64) as usize } else { task.block };
@@ -57,11 +58,12 @@ impl Sim {
             self.solved = self.now;
         }
         let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
-        let work_ns = span.lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
+        let work_ns = lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
         let begun = self.now;
-        self.tasks[t].step =
-            Step { class: Some((class, alone_ns)), begun, lines: span.lines, local: from == home };
-        self.schedule(begun + cost_ns + (work_ns as u64).max(1), Event::Step(t as u32));
+        let due = begun + cost_ns + (work_ns as u64).max(1);
+        let (class, local) = (Some((class, alone_ns)), from == home);
+        self.tasks[t].step = Step { class, begun, cost_ns, due, lines, local };
+        self.schedule(due, Event::Step(t as u32));
     }
 
     /// Whether it has the lock that the phase's passes need; if not, it waits for it.
@@ -92,22 +94,41 @@ impl Sim {
         (first..first + threads).any(|other| other != cpu && self.running[other].is_some())
     }
 
-    pub(super) fn end_step(&mut self, t: usize) {
+    /// The task leaves off in the middle of its block: what is left of it, it does when it runs
+    /// next.
+    pub(crate) fn interrupt(&mut self, t: usize) {
         let step = std::mem::take(&mut self.tasks[t].step);
+        let ran = self.now - step.begun;
+        let work_ns = step.due - step.begun - step.cost_ns;
+        let worked = ran.saturating_sub(step.cost_ns) as f64 / work_ns.max(1) as f64;
+        let lines = step.lines * worked;
+        self.tasks[t].debt_ns += step.cost_ns.saturating_sub(ran);
+        self.tasks[t].rest = step.lines - lines;
+        self.account(t, Step { lines, ..step });
+    }
+
+    /// Counts lines and time of a step.
+    fn account(&mut self, t: usize, step: Step) {
         if let Some((class, alone_ns)) = step.class {
             self.fabric.leave(class, alone_ns);
         }
         self.lines.1 += step.lines;
         self.lines.0 += if step.local { step.lines } else { 0.0 };
         let ran = self.now - step.begun;
+        let task = &mut self.tasks[t];
+        task.cpu_ns += ran;
+        task.vruntime += ran;
+        self.processes[task.process].lines += step.lines;
+    }
+
+    pub(super) fn end_step(&mut self, t: usize) {
+        let step = std::mem::take(&mut self.tasks[t].step);
+        self.account(t, step);
         let p = self.tasks[t].process;
-        self.processes[p].lines += step.lines;
         let task = &mut self.tasks[t];
         let seconds = self.processes[p].phases[task.phase].seconds;
         let over =
             seconds.is_some_and(|seconds| (self.now - task.phase_ns) as f64 >= seconds * 1e9);
-        task.cpu_ns += ran;
-        task.vruntime += ran;
         task.block += 1;
         if task.doomed {
             self.end_task(t);
