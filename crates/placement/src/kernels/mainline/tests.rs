@@ -84,7 +84,7 @@ fn pass(mainline: &mut Mainline, world: &World, faults: &[(u32, u32)]) {
         for _ in 0..8 {
             let touch = world.touch(tid, home, None);
             let (node, home) = (index_of(world, touch.node), home as usize);
-            mainline.count(&touch, node, home, world);
+            mainline.count(&touch, node, (home, home), world);
         }
     }
     mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, world);
@@ -139,9 +139,15 @@ fn scans_come_seldom_once_faults_are_local_and_often_while_they_are_not() {
     world.now = Nanos(1_000_000_000);
     mainline.place(id(1), &world);
     assert_eq!(period(&mainline, 1), 300);
-    // No faults at all: twice as long.
+    // A page of its own that comes from afar, and none that was near: twice as long.
+    mainline.on_fault(&world.touch(1, 1, Some((1, 0))), &world);
     mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
     world.now = Nanos(2_000_000_000);
+    mainline.place(id(1), &world);
+    assert_eq!(period(&mainline, 1), 600);
+    // It is placed in faults only.
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(3_000_000_000);
     mainline.place(id(1), &world);
     assert_eq!(period(&mainline, 1), 600);
 }
