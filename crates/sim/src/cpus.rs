@@ -177,8 +177,7 @@ impl Sim {
 
     /// Two tasks change places, in one step: no CPU idles meanwhile, so none pulls.
     pub(crate) fn swap(&mut self, t: usize, other: usize) {
-        let is_runnable =
-            |t: usize| matches!(self.tasks[t].state, State::Running | State::Waiting);
+        let is_runnable = |t: usize| matches!(self.tasks[t].state, State::Running | State::Waiting);
         let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
         if here == there || !is_runnable(t) || !is_runnable(other) {
             return;

@@ -67,7 +67,7 @@ fn a_limit_on_moves_changes_nothing_for_slices() {
 #[test]
 fn without_groups_or_swaps_mainline_does_not_bring_sharers_together() {
     let numa01 = |groups, swaps| {
-        let switches = mainline::Switches { groups, swaps, moves_tasks: true };
+        let switches = mainline::Switches { groups, swaps, ..Default::default() };
         run("numa01", 512, 100, true, Mainline::new(switches))
     };
     let with = numa01(true, true);
