@@ -138,18 +138,69 @@ fn faults_bring_memory_home_and_cost_time() {
     assert!(run.kernel_seconds > 0.0 && run.seconds < off.seconds);
 }
 
+/// Balancing that has the running task change places with whoever runs on another CPU, or go
+/// there if nobody does, at every tick.
+struct Swaps;
+
+impl Balancing for Swaps {
+    fn name(&self) -> &'static str {
+        "swaps"
+    }
+    fn pages(&self) -> numaherd_model::PageHandling {
+        Grabs.pages()
+    }
+    fn scan(&mut self, _: TaskId, _: &dyn numaherd_model::View) -> Option<numaherd_model::Bytes> {
+        None
+    }
+    fn on_fault(
+        &mut self,
+        _: &numaherd_model::Touch,
+        _: &dyn numaherd_model::View,
+    ) -> numaherd_model::PageVerdict {
+        numaherd_model::PageVerdict::Stay
+    }
+    fn place(
+        &mut self,
+        task: TaskId,
+        view: &dyn numaherd_model::View,
+    ) -> Option<numaherd_model::TaskMove> {
+        let there = numaherd_model::CpuId((view.cpu_of(task)?.0 + 2) % 4);
+        Some(match view.running(there) {
+            Some(other) => numaherd_model::TaskMove::Swap(other),
+            None => numaherd_model::TaskMove::To(there),
+        })
+    }
+}
+
+#[test]
+fn tasks_that_change_places_in_the_middle_of_a_block_go_on_with_it() {
+    let swaps = Options { balancing: Some(Box::new(Swaps)), ..options(Tie::Free) };
+    let workload = slices(4, 32, 400);
+    let run = Sim::new(&small(), &workload, swaps).unwrap().finish();
+    // Each of 4 CPUs has a task change places every 20 ms; a block takes 2 ms and more. Whoever
+    // began a block anew after a move would go over more bytes than there are.
+    assert!(run.task_moves as f64 > 4.0 * run.seconds / 0.020, "{run:?}");
+    assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9, "{run:?}");
+    // All memory is on node 0; each thread is near it half of the time, as two of four always are.
+    assert!((0.35..0.65).contains(&(run.local_share)), "{run:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Whatever happens, memory is neither made nor lost, every byte is gone over, and the same
     /// seed gives the same bytes.
     #[test]
     fn memory_and_work_are_conserved_and_runs_repeat(
-        threads in 1u32..9, mib in 16u64..100, times in 1u32..20, seed in 0u64..5, grabs in any::<bool>(),
+        threads in 1u32..9, mib in 16u64..100, times in 1u32..20, seed in 0u64..5, kernel in 0..3,
         huge in any::<bool>()
     ) {
         let workload = slices(threads, mib, times);
         let run = || {
-            let balancing: Option<Box<dyn Balancing>> = if grabs { Some(Box::new(Grabs)) } else { None };
+            let balancing: Option<Box<dyn Balancing>> = match kernel {
+                0 => None,
+                1 => Some(Box::new(Grabs)),
+                _ => Some(Box::new(Swaps)),
+            };
             let options = Options { seed, balancing, huge_pages: huge, ..options(Tie::Free) };
             let mut sim = Sim::new(&small(), &workload, options).unwrap();
             let total = |sim: &Sim| {

@@ -153,6 +153,31 @@ fn scans_come_seldom_once_faults_are_local_and_often_while_they_are_not() {
 }
 
 #[test]
+fn after_two_passes_the_mappings_that_nobody_touched_come_first() {
+    let process = ProcessId { tgid: 1, start: 1 };
+    // Scans that arm something, in so many seconds of 100 scans that are due.
+    let armed = |skips_mappings| {
+        let mut world = World::new([Some(1), None, Some(2), None]);
+        let switches = Switches { skips_mappings, ..Switches::default() };
+        let mut mainline = Mainline::new(switches);
+        mainline.task(id(2), &world);
+        let mut armed = Vec::new();
+        for second in 0..100 {
+            world.now = Nanos(second * 2_000_000_000);
+            if mainline.scan(id(1), &world).is_some() {
+                // The process is no larger than one scan.
+                mainline.pass_ended(process, &world);
+                armed.push(second);
+            }
+        }
+        armed
+    };
+    // Two threads: 19 mappings and 2 of the other's. The first look only starts the clock.
+    assert_eq!(armed(true)[..5], [1, 2, 3, 3 + 22, 3 + 2 * 22]);
+    assert_eq!(armed(false).len(), 99);
+}
+
+#[test]
 fn tasks_that_share_pages_become_one_group() {
     let world = World::new([Some(1), Some(3), Some(2), Some(4)]);
     let mut mainline = Mainline::new(Switches::default());
