@@ -1,6 +1,6 @@
 //! What mainline decides on a world of two nodes of two CPUs, one process.
 
-use numaherd_model::Topology;
+use numaherd_model::{CpuId, Topology};
 use numaherd_model::scene::Scene;
 
 use super::*;
