@@ -1,7 +1,7 @@
 //! What mainline decides on a world of two nodes of two CPUs, one process.
 
-use numaherd_model::{CpuId, Topology};
 use numaherd_model::scene::Scene;
+use numaherd_model::{CpuId, Topology};
 
 use super::*;
 
