@@ -2,6 +2,7 @@
 
 use numaherd_model::{CpuId, Pull};
 
+use crate::account::Place;
 use crate::engine::{Sim, State, TraceEvent};
 
 /// Rounds of load balancing after which NUMA balancing is no longer asked. Published: a domain's
@@ -25,9 +26,10 @@ impl Sim {
             self.dispatch(cpu);
         } else if !self.queues[cpu].is_empty() && self.now >= self.tasks[t].turn_end {
             self.running[cpu] = None;
-            self.tasks[t].state = State::Waiting;
-            self.tasks[t].ran_ns = self.now;
-            let vruntime = self.tasks[t].vruntime;
+            let task = &mut self.tasks[t];
+            (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
+            task.ran_ns = self.now;
+            let vruntime = task.vruntime;
             self.queues[cpu].push(t, vruntime);
             self.dispatch(cpu);
         } else {
@@ -64,7 +66,10 @@ impl Sim {
         self.load[to] += 1;
         let task = &mut self.tasks[t];
         task.cpu = to;
-        task.state = State::Waiting;
+        if task.state != State::Running {
+            self.account.add(task.place, self.now - task.since);
+        }
+        (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
         // It keeps its lag, and its debt, only as far as one turn.
         let floor = self.queues[to].floor();
         let lead = task.vruntime.saturating_sub(self.queues[from].floor());
@@ -73,11 +78,12 @@ impl Sim {
         self.dispatch(to);
     }
 
-    /// The running task sleeps.
-    pub(crate) fn sleep(&mut self, t: usize) {
+    /// The running task sleeps, or is blocked there.
+    pub(crate) fn sleep(&mut self, t: usize, place: Place) {
         let cpu = self.tasks[t].cpu;
         self.leave_cpu(t);
-        self.tasks[t].state = State::Asleep;
+        let task = &mut self.tasks[t];
+        (task.state, task.place, task.since) = (State::Asleep, place, self.now);
         self.dispatch(cpu);
     }
 
@@ -90,6 +96,7 @@ impl Sim {
         if first {
             // Forked: its CPU was chosen, and counts it already.
             self.load[previous] -= 1;
+            self.tasks[t].since = self.now;
             let to = if self.allows(t, previous) { previous } else { self.pick_allowed(t) };
             self.arrive(t, to);
             return;
@@ -128,6 +135,7 @@ impl Sim {
         self.running[cpu] = Some(t);
         let turn = self.queues[cpu].turn_ns();
         let task = &mut self.tasks[t];
+        self.account.add(Place::Queue, self.now - task.since);
         task.state = State::Running;
         task.turn_end = self.now + turn;
         let (ns, tid) = (self.now, task.id.tid);

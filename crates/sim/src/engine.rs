@@ -5,13 +5,15 @@
 //! exactly one class of the fabric.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use numaherd_model::{CpuSet, HintingFault, Nanos, NodeId, ProcessId, TaskId, Topology};
 use numaherd_scheduling::{Domains, Queue};
 
+use crate::account::{Account, LockUse, Place};
 use crate::fabric::{Class, Fabric};
 use crate::machine::{LINE_BYTES, Machine, Speeds};
+use crate::rmap::{Moving, Mutex};
 use crate::workload::{PhaseSpec, Workload};
 use crate::{SimError, random::Stream};
 
@@ -56,11 +58,13 @@ pub(crate) struct Process {
     pub slices: usize,
     pub phases: Vec<PhaseSpec>,
     pub scan_at: usize,
-    pub rmap_free_ns: u64,
+    pub rmap: Mutex,
     pub waiting_at_barrier: Vec<usize>,
     /// Who has its lock, and who wants it.
     pub holder: Option<usize>,
     pub waiting_for_lock: VecDeque<usize>,
+    pub lock: LockUse,
+    pub lock_since: u64,
     pub alive: usize,
     /// Who comes when it ends, if anybody does.
     pub kind: usize,
@@ -83,6 +87,9 @@ pub(crate) struct Task {
     pub thread: usize,
     pub state: State,
     pub cpu: usize,
+    /// Where it is while it does not run, and since when.
+    pub place: Place,
+    pub since: u64,
     pub allowed: CpuSet,
     pub owner: CpuSet,
     /// It has been on a CPU.
@@ -128,6 +135,8 @@ pub(crate) struct Step {
 pub(crate) enum Event {
     /// A task has come to the end of its block.
     Step(u32),
+    /// A stage of small pages that a task moves is over.
+    Move(u32),
     /// A CPU's timer.
     Tick(u32),
     /// A task begins, and the next one after it.
@@ -168,6 +177,9 @@ pub struct Sim {
     pub(crate) left: usize,
     pub(crate) spent: Nanos,
     pub(crate) vetoed_rounds: u32,
+    pub(crate) account: Account,
+    /// Small pages that tasks move now.
+    pub(crate) moving: BTreeMap<usize, Moving>,
     samples: Samples,
     heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
@@ -209,6 +221,8 @@ impl Sim {
             left: 0,
             spent: Nanos(0),
             vetoed_rounds: 0,
+            account: Account::default(),
+            moving: BTreeMap::new(),
             samples: Samples::default(),
             heap: BinaryHeap::new(),
             number: 0,
@@ -235,7 +249,7 @@ impl Sim {
         Ok(sim)
     }
 
-    fn schedule(&mut self, at: u64, event: Event) {
+    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.number += 1;
         self.heap.push(Reverse((at, self.number, event)));
     }
@@ -252,6 +266,7 @@ impl Sim {
             self.run.events += 1;
             match event {
                 Event::Step(task) => self.end_step(task as usize),
+                Event::Move(task) => self.end_stage(task as usize),
                 Event::Wake(task) => self.wake(task as usize),
                 Event::Begin(task) => self.begin(task as usize),
                 Event::Tick(cpu) => {
@@ -303,6 +318,22 @@ impl Sim {
     fn operations(&self) -> Vec<f64> {
         let of = |process: &Process| Some(process.lines / process.lines_per_operation?);
         self.processes.iter().filter_map(of).collect()
+    }
+
+    /// Where tasks have spent their time so far.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Every process's locks: whose, which, and their use.
+    pub fn locks(&self) -> impl Iterator<Item = (ProcessId, &'static str, &LockUse)> {
+        self.processes.iter().flat_map(|process| {
+            [
+                (process.id, "anon_vma mutex", &process.rmap.used),
+                (process.id, "lock", &process.lock),
+            ]
+        })
     }
 
     /// The trace so far.

@@ -13,6 +13,7 @@ use numaherd_model::{
     TaskState, WorldError,
 };
 
+use crate::account::Place;
 use crate::engine::{BLOCK_PAGES, Sim, State};
 use crate::kernel::{RESERVE_PERMILLE, address};
 
@@ -168,6 +169,7 @@ impl Sim {
         let idlest = (0..self.load.len()).min_by_key(|&cpu| (self.load[cpu], cpu));
         if let Some(t) = idlest.and_then(|cpu| self.running[cpu]) {
             self.tasks[t].debt_ns += spent.0;
+            self.account.add(Place::Ours, spent.0);
         }
     }
 }

@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 use numaherd_model::{CpuId, CpuSet, ProcessId, TaskId};
 
 use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Sim, Span, State, Step, Task};
+use crate::account::{LockUse, Place};
 use crate::layout::Layout;
 use crate::machine::LINE_BYTES;
+use crate::rmap::Mutex;
 use crate::workload::{ProcessSpec, Workload};
 use crate::{SimError, initial};
 
@@ -94,7 +96,9 @@ impl Sim {
             let node = self.node_of[task.cpu];
             let line_ns = self.machine.line_ns(node, node, true);
             let clear_ns = (blocks * BLOCK_BYTES) as f64 / LINE_BYTES * line_ns;
-            task.debt_ns += faults * self.machine.kernel.fault_ns + clear_ns as u64;
+            let ns = faults * self.machine.kernel.fault_ns + clear_ns as u64;
+            task.debt_ns += ns;
+            self.account.add_times(Place::Clearing, ns, faults);
         }
     }
 
@@ -138,10 +142,12 @@ impl Sim {
             slices: threads,
             phases: spec.phase.clone(),
             scan_at: 0,
-            rmap_free_ns: 0,
+            rmap: Mutex::default(),
             waiting_at_barrier: Vec::new(),
             holder: None,
             waiting_for_lock: VecDeque::new(),
+            lock: LockUse::default(),
+            lock_since: 0,
             alive: threads,
             kind,
             lines: 0.0,
@@ -159,6 +165,8 @@ impl Sim {
             thread,
             state: State::Asleep,
             cpu,
+            place: Place::Queue,
+            since: 0,
             owner: allowed.clone(),
             allowed,
             begun: false,

@@ -1,6 +1,7 @@
 //! A task's way through its work: block by block, pass by pass, phase by phase.
 
 use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
+use crate::account::Place;
 use crate::machine::LINE_BYTES;
 use crate::workload::Part;
 
@@ -30,7 +31,7 @@ impl Sim {
             self.begin_phase(t);
         }
         if self.tasks[t].block == 0 && !self.may_begin_pass(t) {
-            self.sleep(t);
+            self.sleep(t, Place::Lock);
             return;
         }
         let task = &mut self.tasks[t];
@@ -40,8 +41,11 @@ impl Sim {
         let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
         let at = if scattered { self.scatter.below(span.len as u64) as usize } else { task.block };
         let b = span.first + at;
+        let mut moving = None;
         if self.processes[p].blocks[b].armed {
-            cost_ns += self.fault(t, b);
+            let (fault_ns, small) = self.fault(t, b);
+            cost_ns += fault_ns;
+            moving = small;
         }
         let (from, home) = (self.node_of[cpu], usize::from(self.processes[p].blocks[b].home));
         let line_ns = if scattered {
@@ -57,31 +61,55 @@ impl Sim {
             self.solved = self.now;
         }
         let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
-        let work_ns = span.lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
+        let wait_ns = self.fabric.wait_ns(class);
+        let work_ns = ((span.lines * (alone_ns + wait_ns) * jitter) as u64).max(1);
+        let full_ns = ((span.lines * wait_ns * jitter) as u64).min(work_ns);
+        self.account.add(Place::Computing, work_ns - full_ns);
+        if full_ns > 0 {
+            self.account.add(Place::Full, full_ns);
+        }
         let begun = self.now;
         self.tasks[t].step =
             Step { class: Some((class, alone_ns)), begun, lines: span.lines, local: from == home };
-        self.schedule(begun + cost_ns + (work_ns as u64).max(1), Event::Step(t as u32));
+        match moving {
+            None => self.schedule(begun + cost_ns + work_ns, Event::Step(t as u32)),
+            Some(moving) => self.begin_move(t, moving.before(work_ns), cost_ns),
+        }
     }
 
     /// Whether it has the lock that the phase's passes need; if not, it waits for it.
     fn may_begin_pass(&mut self, t: usize) -> bool {
         let task = &self.tasks[t];
         let process = &mut self.processes[task.process];
-        if !process.phases[task.phase].lock || *process.holder.get_or_insert(t) == t {
+        if !process.phases[task.phase].lock || process.holder == Some(t) {
+            return true;
+        }
+        if process.holder.is_none() {
+            self.take_lock(task.process, t, 0);
             return true;
         }
         process.waiting_for_lock.push_back(t);
         false
     }
 
+    fn take_lock(&mut self, p: usize, t: usize, waited_ns: u64) {
+        let process = &mut self.processes[p];
+        process.holder = Some(t);
+        process.lock.take(waited_ns);
+        process.lock_since = self.now;
+    }
+
     fn release_lock(&mut self, t: usize) {
-        let process = &mut self.processes[self.tasks[t].process];
-        if process.holder == Some(t) {
-            process.holder = process.waiting_for_lock.pop_front();
-            if let Some(next) = process.holder {
-                self.schedule(self.now, Event::Wake(next as u32));
-            }
+        let p = self.tasks[t].process;
+        let process = &mut self.processes[p];
+        if process.holder != Some(t) {
+            return;
+        }
+        process.lock.held_ns += self.now - process.lock_since;
+        process.holder = None;
+        if let Some(next) = process.waiting_for_lock.pop_front() {
+            self.take_lock(p, next, self.now - self.tasks[next].since);
+            self.schedule(self.now, Event::Wake(next as u32));
         }
     }
 
@@ -139,7 +167,7 @@ impl Sim {
         } else if phase_over && barrier {
             self.wait_at_barrier(t, sleep_ns);
         } else if sleep_ns > 0 {
-            self.sleep(t);
+            self.sleep(t, Place::Sleeping);
             self.schedule(self.now + sleep_ns, Event::Wake(t as u32));
         } else {
             self.go_on(t);
@@ -148,7 +176,7 @@ impl Sim {
 
     fn wait_at_barrier(&mut self, t: usize, sleep_ns: u64) {
         let p = self.tasks[t].process;
-        self.sleep(t);
+        self.sleep(t, Place::Barrier);
         self.processes[p].waiting_at_barrier.push(t);
         self.open_barrier(p, sleep_ns);
     }
@@ -165,7 +193,7 @@ impl Sim {
     }
 
     fn end_task(&mut self, t: usize) {
-        self.sleep(t);
+        self.sleep(t, Place::Sleeping);
         self.end_idle_task(t);
     }
 

@@ -138,6 +138,28 @@ fn faults_bring_memory_home_and_cost_time() {
     assert!(run.kernel_seconds > 0.0 && run.seconds < off.seconds);
 }
 
+#[test]
+fn every_nanosecond_of_a_life_is_spent_somewhere() {
+    let text = "title = \"t\"\n[[process]]\nthreads = 6\nmemory_mib = 48\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 20\nsleep_ms = 2\nbarrier = true\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 10\nlock = true\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let mut sim = Sim::new(&small(), &workload, options(Tie::Bind)).unwrap();
+    let begun: u64 = sim.tasks.iter().map(|task| task.turn_end).sum();
+    sim.finish();
+    let lives = sim.tasks.iter().map(|task| task.ended).sum::<u64>() - begun;
+    let account = sim.account();
+    assert_eq!(account.total_ns(), lives);
+    let of = |place| account.ns(place) as f64 / lives as f64;
+    assert!(of(Place::Barrier) > 0.0 && of(Place::Queue) > 0.0, "{account:?}");
+    assert!(of(Place::Lock) > 0.1 && of(Place::Full) > 0.0, "{account:?}");
+    // Six threads, each 20 × 2 ms; the last sleep of a phase is spent at its barrier.
+    assert!((account.ns(Place::Sleeping) as f64 / (6.0 * 19.0 * 2e6) - 1.0).abs() < 0.01);
+    let (_, _, lock) = sim.locks().find(|(_, which, _)| *which == "lock").unwrap();
+    assert_eq!((lock.taken, lock.wait_ns), (60, account.ns(Place::Lock)));
+    assert!(lock.held_ns > 0 && lock.longest_wait_ns < lock.wait_ns);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Whatever happens, memory is neither made nor lost, every byte is gone over, and the same
