@@ -163,6 +163,12 @@ impl Account {
         self.times[place as usize] += times;
     }
 
+    /// A visit that was counted takes so much longer, or shorter.
+    pub(crate) fn lengthen(&mut self, place: Place, ns: i64) {
+        let time = &mut self.ns[place as usize];
+        *time = time.saturating_add_signed(ns);
+    }
+
     /// Time there.
     #[must_use]
     pub fn ns(&self, place: Place) -> u64 {

@@ -17,8 +17,8 @@ impl Sim {
     pub(crate) fn go_on(&mut self, t: usize) {
         let cpu = self.tasks[t].cpu;
         let wanted = self.tasks[t].move_to.take();
-        let wanted = wanted.filter(|&to| to != cpu && self.allows(t, to));
-        let forced = !self.allows(t, cpu);
+        let wanted = wanted.map(|to| to as usize).filter(|&to| to != cpu && self.allows(t, to));
+        let forced = self.tasks[t].unsettled && !self.allows(t, cpu);
         if forced || wanted.is_some() {
             let to = wanted.unwrap_or_else(|| self.pick_allowed(t));
             self.leave_cpu(t);
@@ -38,7 +38,7 @@ impl Sim {
     }
 
     pub(crate) fn allows(&self, t: usize, cpu: usize) -> bool {
-        !self.gone[cpu] && self.tasks[t].allowed.contains(CpuId(cpu as u32))
+        !self.gone[cpu] && self.rest[t].allowed.contains(CpuId(cpu as u32))
     }
 
     /// The CPU for a task that may not stay where it is.
@@ -53,7 +53,7 @@ impl Sim {
         self.running[cpu] = None;
         self.load[cpu] -= 1;
         self.tasks[t].ran_ns = self.now;
-        let (ns, task) = (self.now, self.tasks[t].id.tid);
+        let (ns, task) = (self.now, t as u32 + 1);
         self.note(TraceEvent::Stops { ns, task, cpu: cpu as u32 });
     }
 
@@ -66,6 +66,7 @@ impl Sim {
         self.load[to] += 1;
         let task = &mut self.tasks[t];
         task.cpu = to;
+        task.unsettled = false;
         if task.state != State::Running {
             self.account.add(task.place, self.now - task.since);
         }
@@ -116,7 +117,7 @@ impl Sim {
                 .options
                 .balancing
                 .as_ref()
-                .is_none_or(|own| own.may_move(self.tasks[t].id, here, there, pull, self))
+                .is_none_or(|own| own.may_move(self.rest[t].id, here, there, pull, self))
     }
 
     /// The next task runs if the CPU is free; an idle one pulls.
@@ -138,8 +139,8 @@ impl Sim {
         self.account.add(Place::Queue, self.now - task.since);
         task.state = State::Running;
         task.turn_end = self.now + turn;
-        let (ns, tid) = (self.now, task.id.tid);
-        self.note(TraceEvent::Runs { ns, task: tid, cpu: cpu as u32 });
+        let (ns, task) = (self.now, t as u32 + 1);
+        self.note(TraceEvent::Runs { ns, task, cpu: cpu as u32 });
         self.begin_step(t);
     }
 
@@ -176,7 +177,7 @@ impl Sim {
                 self.unqueue(t);
                 self.arrive(t, to);
             }
-            State::Running => self.tasks[t].move_to = Some(to),
+            State::Running => self.tasks[t].move_to = Some(to as u32),
             State::Asleep if self.tasks[t].begun => self.tasks[t].cpu = to,
             _ => {}
         }
@@ -199,7 +200,7 @@ impl Sim {
                 && self.allows(t, to)
             {
                 if forced || self.may_move(t, to, Pull::Busy) {
-                    self.tasks[t].move_to = Some(to);
+                    self.tasks[t].move_to = Some(to as u32);
                 } else {
                     vetoed = true;
                 }

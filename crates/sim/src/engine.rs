@@ -19,6 +19,7 @@ use crate::{SimError, random::Stream};
 
 mod births;
 pub mod mishaps;
+mod retiming;
 mod run;
 mod samples;
 mod steps;
@@ -81,54 +82,67 @@ pub(crate) enum State {
     Done,
 }
 
+/// What a task's next block needs. With many tasks each is fetched from memory at every turn: what
+/// is seldom needed stands in [`Rest`], and the block of one that runs in its CPU's [`Step`].
+#[repr(align(128))]
 pub(crate) struct Task {
-    pub id: TaskId,
     pub process: usize,
-    pub thread: usize,
-    pub state: State,
     pub cpu: usize,
-    /// Where it is while it does not run, and since when.
-    pub place: Place,
-    pub since: u64,
-    pub allowed: CpuSet,
-    pub owner: CpuSet,
-    /// It has been on a CPU.
-    pub begun: bool,
-    pub home: Option<NodeId>,
     pub vruntime: u64,
     pub turn_end: u64,
-    pub phase: usize,
-    pub pass: u32,
-    pub block: usize,
     /// When its phase began, and what it goes over.
     pub phase_ns: u64,
     pub span: Span,
+    pub block: u32,
+    pub phase: u32,
+    pub pass: u32,
+    pub move_to: Option<u32>,
     pub cpu_ns: u64,
-    pub observed: (u64, u64),
     pub debt_ns: u64,
+    /// Where it is while it does not run, and since when.
+    pub since: u64,
     /// When it last left a CPU.
     pub ran_ns: u64,
-    pub move_to: Option<usize>,
+    pub place: Place,
+    pub state: State,
+    /// It has been on a CPU.
+    pub begun: bool,
     /// It ends with its block.
     pub doomed: bool,
-    pub step: Step,
+    /// Its CPU may no longer be one of those that it is allowed.
+    pub unsettled: bool,
+}
+
+/// The rest of a task.
+pub(crate) struct Rest {
+    pub id: TaskId,
+    pub thread: usize,
+    pub allowed: CpuSet,
+    pub owner: CpuSet,
+    pub home: Option<NodeId>,
+    pub observed: (u64, u64),
     pub ended: u64,
 }
 
 /// The blocks that a phase goes over, and the lines of each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
-    first: usize,
-    len: usize,
+    first: u32,
+    len: u32,
     lines: f64,
 }
 
+/// The block that a CPU's task is at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     class: Option<(Class, f64)>,
     begun: u64,
     lines: f64,
     local: bool,
+    /// Where solving is exact: since when its lines come, and how fast, and when it ends.
+    lines_from: u64,
+    line_ns: f64,
+    ends: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +173,9 @@ pub struct Sim {
     speeds: Speeds,
     pub(crate) processes: Vec<Process>,
     pub(crate) tasks: Vec<Task>,
+    pub(crate) rest: Vec<Rest>,
+    /// By CPU.
+    steps: Vec<Step>,
     pub(crate) running: Vec<Option<usize>>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) load: Vec<u32>,
@@ -206,6 +223,8 @@ impl Sim {
             speeds: Speeds::of(machine, options.huge_pages),
             processes: Vec::new(),
             tasks: Vec::new(),
+            rest: Vec::new(),
+            steps: vec![Step::default(); cpus],
             running: vec![None; cpus],
             queues: vec![Queue::default(); cpus],
             load: vec![0; cpus],
@@ -265,6 +284,11 @@ impl Sim {
             self.now = at;
             self.run.events += 1;
             match event {
+                Event::Step(task) if self.is_stale(task as usize) => {
+                    // Not one of the run's.
+                    self.run.events -= 1;
+                    continue;
+                }
                 Event::Step(task) => self.end_step(task as usize),
                 Event::Move(task) => self.end_stage(task as usize),
                 Event::Wake(task) => self.wake(task as usize),
@@ -284,6 +308,9 @@ impl Sim {
                     self.schedule(at + BALANCE_NS, event);
                 }
             }
+            if self.options.exact {
+                self.retime();
+            }
         }
         if self.left > 0 {
             self.now = self.now.max(until.0);
@@ -301,7 +328,7 @@ impl Sim {
     /// What it has come to so far.
     #[must_use]
     pub fn result(&self) -> Run {
-        let ends = || self.tasks.iter().map(|task| task.ended);
+        let ends = || self.rest.iter().map(|task| task.ended);
         let last = if self.left > 0 { self.now } else { ends().max().unwrap_or(0) };
         let (local, all) = self.lines;
         Run {

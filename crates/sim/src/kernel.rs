@@ -84,10 +84,10 @@ impl Sim {
         let last = block
             .last_task
             .checked_sub(1)
-            .map(|last| (self.tasks[last as usize].id, CpuId(u32::from(block.last_cpu))));
+            .map(|last| (self.rest[last as usize].id, CpuId(u32::from(block.last_cpu))));
         Touch {
             time: Nanos(self.now),
-            task: task.id,
+            task: self.rest[t].id,
             process: process.id,
             cpu: CpuId(task.cpu as u32),
             node: self.node_id(self.node_of[task.cpu]),
@@ -177,7 +177,7 @@ impl Sim {
     /// A tick of a running task: pages are armed, and the task may be sent elsewhere.
     pub(crate) fn tick(&mut self, t: usize) {
         let Some(mut balancing) = self.options.balancing.take() else { return };
-        let id = self.tasks[t].id;
+        let id = self.rest[t].id;
         if let Some(bytes) = balancing.scan(id, self) {
             let p = self.tasks[t].process;
             let passes = self.arm(t, bytes);
@@ -247,7 +247,7 @@ impl View for Sim {
     }
 
     fn running(&self, cpu: CpuId) -> Option<TaskId> {
-        self.running[cpu.0 as usize].map(|t| self.tasks[t].id)
+        self.running[cpu.0 as usize].map(|t| self.rest[t].id)
     }
 
     fn load(&self, cpu: CpuId) -> u32 {

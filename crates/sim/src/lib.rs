@@ -31,6 +31,7 @@ mod rmap;
 pub mod touching;
 pub mod workload;
 pub mod world;
+mod wrong;
 
 pub use engine::{Options, Run, Sim};
 pub use layout::Tie;
@@ -56,14 +57,4 @@ pub enum SimError {
         /// Why, and what would help.
         problem: String,
     },
-}
-
-impl SimError {
-    /// What the TOML reader says, at its line.
-    fn toml(path: &str, text: &str, error: &toml::de::Error) -> SimError {
-        let at = error.span().map_or(0, |span| span.start).min(text.len());
-        let line = text[..at].matches('\n').count() + 1;
-        let said = error.message().trim().replace('\n', " ");
-        SimError::Parse { path: path.into(), line, expected: format!("sound TOML: {said}") }
-    }
 }

@@ -100,7 +100,7 @@ impl Sim {
                 self.release(t);
                 moving.left -= 1;
                 if moving.left == 0 {
-                    self.schedule(self.now + moving.after_ns, Event::Step(t as u32));
+                    self.schedule_end(t, self.now + moving.after_ns);
                     return;
                 }
                 moving.stage = Stage::Faulting;

@@ -67,8 +67,9 @@ impl Sim {
         }
         self.gone[cpu] = true;
         for t in 0..self.tasks.len() {
-            let allowed = std::mem::take(&mut self.tasks[t].allowed);
-            self.tasks[t].allowed = self.or_anywhere(allowed);
+            let allowed = std::mem::take(&mut self.rest[t].allowed);
+            self.rest[t].allowed = self.or_anywhere(allowed);
+            self.tasks[t].unsettled = true;
         }
         for node in &mut self.topology.nodes {
             node.cpus = node.cpus.iter().filter(|c| !self.gone[c.0 as usize]).collect();

@@ -10,18 +10,19 @@ impl Sim {
     fn begin_phase(&mut self, t: usize) {
         let task = &self.tasks[t];
         let process = &self.processes[task.process];
-        let count = process.blocks.len();
-        let (first, end, bytes) = match process.phases[task.phase].memory {
+        let (count, thread) = (process.blocks.len(), self.rest[t].thread);
+        let (first, end, bytes) = match process.phases[task.phase as usize].memory {
             Part::All => (0, count, process.bytes),
             Part::Slice => {
-                let from = task.thread * count / process.slices;
-                let to = (task.thread + 1) * count / process.slices;
+                let from = thread * count / process.slices;
+                let to = (thread + 1) * count / process.slices;
                 (from, to, process.bytes / process.slices as f64)
             }
         };
         let len = end - first;
         let task = &mut self.tasks[t];
-        task.span = Span { first, len, lines: bytes / len as f64 / LINE_BYTES };
+        task.span =
+            Span { first: first as u32, len: len as u32, lines: bytes / len as f64 / LINE_BYTES };
         task.phase_ns = self.now;
     }
 
@@ -37,10 +38,11 @@ impl Sim {
         let task = &mut self.tasks[t];
         let (p, cpu, span) = (task.process, task.cpu, task.span);
         let mut cost_ns = std::mem::take(&mut task.debt_ns);
-        let phase = &self.processes[p].phases[task.phase];
+        let phase = &self.processes[p].phases[task.phase as usize];
         let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
-        let at = if scattered { self.scatter.below(span.len as u64) as usize } else { task.block };
-        let b = span.first + at;
+        let at =
+            if scattered { self.scatter.below(u64::from(span.len)) as u32 } else { task.block };
+        let b = (span.first + at) as usize;
         let mut moving = None;
         if self.processes[p].blocks[b].armed {
             let (fault_ns, small) = self.fault(t, b);
@@ -69,10 +71,17 @@ impl Sim {
             self.account.add(Place::Full, full_ns);
         }
         let begun = self.now;
-        self.tasks[t].step =
-            Step { class: Some((class, alone_ns)), begun, lines: span.lines, local: from == home };
+        self.steps[cpu] = Step {
+            class: Some((class, alone_ns)),
+            begun,
+            lines: span.lines,
+            local: from == home,
+            lines_from: begun + cost_ns,
+            line_ns: alone_ns + wait_ns,
+            ends: 0,
+        };
         match moving {
-            None => self.schedule(begun + cost_ns + work_ns, Event::Step(t as u32)),
+            None => self.schedule_end(t, begun + cost_ns + work_ns),
             Some(moving) => self.begin_move(t, moving.before(work_ns), cost_ns),
         }
     }
@@ -81,7 +90,7 @@ impl Sim {
     fn may_begin_pass(&mut self, t: usize) -> bool {
         let task = &self.tasks[t];
         let process = &mut self.processes[task.process];
-        if !process.phases[task.phase].lock || process.holder == Some(t) {
+        if !process.phases[task.phase as usize].lock || process.holder == Some(t) {
             return true;
         }
         if process.holder.is_none() {
@@ -121,7 +130,7 @@ impl Sim {
     }
 
     pub(super) fn end_step(&mut self, t: usize) {
-        let step = std::mem::take(&mut self.tasks[t].step);
+        let step = std::mem::take(&mut self.steps[self.tasks[t].cpu]);
         if let Some((class, alone_ns)) = step.class {
             self.fabric.leave(class, alone_ns);
         }
@@ -131,7 +140,7 @@ impl Sim {
         let p = self.tasks[t].process;
         self.processes[p].lines += step.lines;
         let task = &mut self.tasks[t];
-        let seconds = self.processes[p].phases[task.phase].seconds;
+        let seconds = self.processes[p].phases[task.phase as usize].seconds;
         let over =
             seconds.is_some_and(|seconds| (self.now - task.phase_ns) as f64 >= seconds * 1e9);
         task.cpu_ns += ran;
@@ -151,7 +160,7 @@ impl Sim {
         self.release_lock(t);
         let task = &mut self.tasks[t];
         let process = &mut self.processes[task.process];
-        let phase = &process.phases[task.phase];
+        let phase = &process.phases[task.phase as usize];
         let sleep_ns = (phase.sleep_ms * 1e6) as u64;
         let barrier = phase.barrier;
         let timed = phase.seconds.is_some();
@@ -162,7 +171,7 @@ impl Sim {
             task.phase += 1;
             task.phase_ns = u64::MAX;
         }
-        if task.phase == process.phases.len() {
+        if task.phase as usize == process.phases.len() {
             self.end_task(t);
         } else if phase_over && barrier {
             self.wait_at_barrier(t, sleep_ns);
@@ -201,9 +210,9 @@ impl Sim {
     pub(super) fn end_idle_task(&mut self, t: usize) {
         self.release_lock(t);
         self.tasks[t].state = State::Done;
-        self.tasks[t].ended = self.now;
+        self.rest[t].ended = self.now;
         self.left -= 1;
-        let (ns, task) = (self.now, self.tasks[t].id.tid);
+        let (ns, task) = (self.now, t as u32 + 1);
         self.note(TraceEvent::Ended { ns, task });
         let p = self.tasks[t].process;
         self.processes[p].alive -= 1;

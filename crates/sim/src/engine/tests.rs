@@ -147,7 +147,7 @@ fn every_nanosecond_of_a_life_is_spent_somewhere() {
     let mut sim = Sim::new(&small(), &workload, options(Tie::Bind)).unwrap();
     let begun: u64 = sim.tasks.iter().map(|task| task.turn_end).sum();
     sim.finish();
-    let lives = sim.tasks.iter().map(|task| task.ended).sum::<u64>() - begun;
+    let lives = sim.rest.iter().map(|task| task.ended).sum::<u64>() - begun;
     let account = sim.account();
     assert_eq!(account.total_ns(), lives);
     let of = |place| account.ns(place) as f64 / lives as f64;
