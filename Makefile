@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
 .PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
-    fidelity-test speed tools-test conformance fuzz pft lookups manual clean
+    fidelity-test speed tools-test conformance fuzz pft lookups dist results swarm manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -103,6 +103,20 @@ pft: build
 # Policy look-ups per second, with and without locks and references.
 lookups:
 	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
+
+# docs/results.md, from comparisons that are measured first where they are missing: many hours.
+results: build
+	scripts/results $(BIN) target/results
+	$(CARGO) run --release --locked --quiet --package numaherd-report --example results target/results > target/results.md
+	mv target/results.md docs/results.md
+
+# One archive for a production host: no Rust, QEMU or network needed there.
+dist: deps
+	scripts/dist $(CARGO) target/static target/dist
+
+# Made-up kernels in which everything goes wrong: some twenty thousand faults, in a minute or two.
+swarm:
+	SWARM=2000 $(CARGO) test --release --locked --package numaherd --test swarm -- --nocapture
 
 # Man pages and shell completions.
 manual: build

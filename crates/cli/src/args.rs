@@ -255,6 +255,9 @@ pub struct Balance {
     /// What decides
     #[arg(long, value_enum, default_value_t)]
     pub placement: BalancePlacement,
+    /// Leave out a part of herd, to measure what it is worth (repeatable)
+    #[arg(long, value_name = "PART", value_parser = numaherd_placement::mechanisms::NAMES)]
+    pub without: Vec<String>,
     /// Only say what would be done
     #[arg(long)]
     pub dry_run: bool,
@@ -262,6 +265,9 @@ pub struct Balance {
     /// the end
     #[arg(long)]
     pub tune_kernel: bool,
+    /// How long a thread may be kept waiting for a page on its way
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.002, value_parser = pause)]
+    pub pause: f64,
     /// Do without BPF: evidence is where each process's pages lie
     #[arg(long)]
     pub no_bpf: bool,
@@ -278,6 +284,12 @@ pub struct Balance {
     /// Start CMD and look after it
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+/// Seconds that a thread may wait: a positive number, no more than one.
+fn pause(text: &str) -> Result<f64, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1.0);
+    seconds.ok_or_else(|| "seconds, above 0 and at most 1".into())
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -263,6 +263,12 @@ fn remove(path: &Path) -> Result<()> {
 /// What was put back, in words.
 pub fn tell(undone: &Undone) -> String {
     let mut text = format!("{} affinities and {} settings", undone.affinities, undone.knobs);
+    if undone.widened > 0 {
+        text += &format!(
+            ", {} of them given all of a cpuset that has none of the CPUs they had",
+            undone.widened
+        );
+    }
     if undone.changed_since > 0 {
         text += &format!(", {} changed since by others and left", undone.changed_since);
     }

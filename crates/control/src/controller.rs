@@ -7,6 +7,7 @@ use numaherd_model::{
 };
 
 use crate::evidence::Evidence;
+use crate::refusals::Refusals;
 
 /// A region counts as moved when less than one page in this many stayed.
 const FEW: u64 = 20;
@@ -44,6 +45,7 @@ pub struct Controller<P> {
     placement: P,
     checker: Checker,
     evidence: Evidence,
+    refusals: Refusals,
     faults: Vec<HintingFault>,
 }
 
@@ -51,7 +53,8 @@ impl<P: Placement> Controller<P> {
     /// With no evidence yet.
     pub fn new(placement: P) -> Self {
         let (checker, evidence) = (Checker::new(), Evidence::new());
-        Controller { placement, checker, evidence, faults: Vec::new() }
+        let refusals = Refusals::default();
+        Controller { placement, checker, evidence, refusals, faults: Vec::new() }
     }
 
     /// One turn: looks, decides, checks, and does what the check let through.
@@ -74,6 +77,7 @@ impl<P: Placement> Controller<P> {
                 None => done.next().unwrap_or(Outcome::Skipped(SkipReason::Gone)),
             };
             self.learn(action, &outcome);
+            self.refusals.learn(action, &outcome, snapshot.time);
             outcomes.push(outcome);
         }
         Ok(Turn { snapshot, plan, outcomes, faults: self.faults.len() })
@@ -88,6 +92,7 @@ impl<P: Placement> Controller<P> {
         let mut snapshot = machine.observe(&mut self.faults)?;
         self.evidence.add(&self.faults, &snapshot);
         self.evidence.fill(&mut snapshot);
+        self.refusals.fill(&mut snapshot);
         let plan = self.placement.decide(&snapshot);
         Ok((snapshot, plan))
     }
@@ -96,9 +101,7 @@ impl<P: Placement> Controller<P> {
     fn learn(&mut self, action: &Action, outcome: &Outcome) {
         let whole = match outcome {
             Outcome::Done { .. } => true,
-            Outcome::Partial { moved, refused } => {
-                moved.0 > FEW * (refused.busy + refused.shared + refused.full + refused.other)
-            }
+            Outcome::Partial { moved, refused } => moved.0 > FEW * refused.stayed(),
             Outcome::Skipped(_) => false,
         };
         if let (Action::MovePages { region, to, .. }, true) = (action, whole) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`evidence`] | who touched which memory, summed up from hinting faults |
 //! | [`region`] | the same of one region, page by page |
+//! | [`refusals`] | which memory could not be moved of late |
 //! | [`controller`] | one turn of the loop, and what came of it |
 //! | [`pace`] | how long to wait until the next turn |
 //!
@@ -12,6 +13,7 @@
 pub mod controller;
 pub mod evidence;
 pub mod pace;
+pub mod refusals;
 pub mod region;
 
 pub use controller::{Controller, Turn};

@@ -134,6 +134,8 @@ impl RegionEvidence {
             pages: known.map(|&(node, pages)| (node, Pages(pages))).collect(),
             users,
             age: now.since(self.newest),
+            rests: false,
+            stays: false,
         }
     }
 }

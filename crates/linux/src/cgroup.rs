@@ -1,15 +1,19 @@
-//! The processes of a control group (version 2) and of all groups below it.
+//! The processes of a control group (version 2) and of all groups below it; the cpuset of a task.
 //!
 //! | read | for |
 //! |------|-----|
 //! | `/proc/mounts` | where version 2 is mounted: `/sys/fs/cgroup`, or `…/unified` beside version 1 |
 //! | `cgroup.procs` of a group and of each folder below | its processes |
+//! | `/proc/PID/task/TID/cgroup` | the groups of a task |
+//! | `cpuset.cpus.effective`, or `cpuset.effective_cpus` of version 1 | CPUs of a group |
 //!
 //! A group whose threads are shared out among its children lists no processes; its parent does.
 
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+
+use numaherd_model::CpuSet;
 
 use crate::ReadError;
 use crate::file::{is_absent, text_if_present};
@@ -64,6 +68,68 @@ pub fn processes(folder: &Path) -> Result<Option<Vec<u32>>, ReadError> {
     Ok(known.then(|| found.into_iter().collect()))
 }
 
+/// The CPUs of a task's cpuset; None where no group of its own or above has one, or it has ended.
+/// In version 2 a group without a cpuset has that of the nearest group above.
+///
+/// # Errors
+/// A file is there and cannot be read, or is no list of CPUs.
+pub fn cpuset(root: &Path, tgid: u32, tid: u32) -> Result<Option<CpuSet>, ReadError> {
+    let path = root.join(format!("proc/{tgid}/task/{tid}/cgroup"));
+    let Some(text) = text_if_present(&path)? else { return Ok(None) };
+    let mounts = text_if_present(&root.join("proc/mounts"))?.unwrap_or_default();
+    let mount = |wanted: &dyn Fn(&[&str]) -> bool| {
+        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        let mut found = fields.filter(|fields| fields.len() > 3 && wanted(fields));
+        found.next().map(|fields| root.join(fields[1].trim_start_matches('/')))
+    };
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, group) = (parts.next(), parts.next(), parts.next());
+        let (Some(controllers), Some(group)) = (controllers, group) else { continue };
+        let first = controllers.split(',').any(|name| name == "cpuset");
+        let (base, file) = if first {
+            let has = |fields: &[&str]| {
+                fields[2] == "cgroup" && fields[3].split(',').any(|o| o == "cpuset")
+            };
+            (mount(&has), "cpuset.effective_cpus")
+        } else if controllers.is_empty() {
+            (mount(&|fields| fields[2] == "cgroup2"), "cpuset.cpus.effective")
+        } else {
+            continue;
+        };
+        let Some(base) = base else { continue };
+        let group = group.trim_start_matches('/');
+        // A group outside our namespace begins with "..": nothing can be told of it.
+        // The root has every CPU there is, and is none of a task's own.
+        let parts = Path::new(group).ancestors().filter(|part| !part.as_os_str().is_empty());
+        for part in parts.filter(|_| !group.starts_with("..")) {
+            let path = base.join(part).join(file);
+            if let Some(list) = text_if_present(&path)?.filter(|list| !list.trim().is_empty()) {
+                let wrong = |_| ReadError::parse_file(&path, "a list of CPUs such as 0-3", &list);
+                return list.parse().map(Some).map_err(wrong);
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The folder of a process's group of version 2 and those above it, nearest first; none where it
+/// has ended, or its group is outside our namespace.
+///
+/// # Errors
+/// A file is there and cannot be read.
+pub fn of_process(root: &Path, tgid: u32) -> Result<Vec<PathBuf>, ReadError> {
+    let text = text_if_present(&root.join(format!("proc/{tgid}/cgroup")))?.unwrap_or_default();
+    let group = text.lines().find_map(|line| line.strip_prefix("0::/"));
+    let Some(group) = group.filter(|group| !group.starts_with("..")) else { return Ok(Vec::new()) };
+    let mounts = text_if_present(&root.join("proc/mounts"))?.unwrap_or_default();
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mount = fields.filter(|f| f.get(2) == Some(&"cgroup2")).find_map(|f| f.get(1).copied());
+    let Some(mount) = mount else { return Ok(Vec::new()) };
+    let base = root.join(mount.trim_start_matches('/'));
+    Ok(Path::new(group).ancestors().map(|part| base.join(part)).collect())
+}
+
 fn children(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let failed = |source: io::Error| ReadError::Read { path: folder.to_path_buf(), source };
     let entries = match std::fs::read_dir(folder) {
@@ -102,6 +168,35 @@ mod tests {
         assert_eq!(processes(&folder).unwrap(), Some(vec![9, 70, 71]));
         std::fs::remove_dir_all(&folder).unwrap();
         assert_eq!(processes(&folder).unwrap(), None);
+    }
+
+    #[test]
+    fn a_tasks_cpuset_is_that_of_its_group_or_the_nearest_above() {
+        let root = root();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        put("proc/7/task/8/cgroup", "4:memory:/x\n0::/a.slice/y/z\n");
+        let cpus = || cpuset(root.path(), 7, 8).unwrap().map(|set| set.to_string());
+        assert_eq!(cpus(), None);
+        put("sys/fs/cgroup/unified/a.slice/cpuset.cpus.effective", "0-5\n");
+        assert_eq!(cpus().as_deref(), Some("0-5"));
+        put("sys/fs/cgroup/unified/a.slice/y/z/cpuset.cpus.effective", "2-3,9\n");
+        assert_eq!(cpus().as_deref(), Some("2-3,9"));
+        // Version 1 beside it has the cpuset.
+        put(
+            "proc/mounts",
+            "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n\
+             cgroup /sys/fs/cgroup/cpuset cgroup rw,nosuid,cpuset 0 0\n",
+        );
+        put("proc/7/task/8/cgroup", "3:cpuset:/b\n0::/a.slice/y/z\n");
+        put("sys/fs/cgroup/cpuset/b/cpuset.effective_cpus", "1\n");
+        assert_eq!(cpus().as_deref(), Some("1"));
+        put("proc/7/task/8/cgroup", "0::/../elsewhere\n");
+        assert_eq!(cpus(), None);
+        assert_eq!(cpuset(root.path(), 7, 9).unwrap(), None);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! print!("{}", numaherd_linux::numactl::hardware(&topology));
 //! ```
 
+pub mod allowance;
 pub mod cgroup;
 pub mod cpu_time;
 pub mod devices;
@@ -21,11 +22,15 @@ pub mod memory;
 pub mod numactl;
 pub mod process;
 pub mod reserve;
+pub mod respect;
+pub mod rotation;
 pub mod sys;
+pub mod system;
 pub mod task_counts;
 pub mod topology;
 pub mod undo;
 pub mod universe;
+pub mod vm;
 pub mod weights;
 
 pub use file::ReadError;

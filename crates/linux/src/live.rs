@@ -7,21 +7,27 @@
 //! ours (a thread or child of a placed task) is written down and set free.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::Path;
 
 use numaherd_model::{
-    Action, Actuate, Change, Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal,
-    Nanos, NodeId, NodeState, Observe, Outcome, ProcessId, SkipReason, Snapshot, Task, TaskId,
-    Topology, WorldError,
+    Action, Actuate, Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos,
+    NodeId, NodeState, Observe, Outcome, ProcessId, SkipReason, Snapshot, Task, TaskId, Topology,
+    WorldError,
 };
 
-use crate::process::{TaskReader, TaskStat};
-use crate::sys::pages::{self, PageStatus};
-use crate::sys::{SysError, affinity, clock};
-use crate::{ReadError, knobs, memory};
+use crate::ReadError;
+use crate::process::TaskStat;
+use crate::sys::{SysError, clock, pages};
+use crate::system::{Running, System};
+use crate::vm;
+use custody::{Custody, Hands};
+use migrate::Destination;
 
+pub(crate) mod custody;
 mod migrate;
+mod objects;
 mod others;
+mod quiet;
 mod resident;
 
 /// How old figures on nodes may be: `/proc/zoneinfo` is long, and reading it takes its time.
@@ -29,37 +35,35 @@ const NODES_AGE: Nanos = Nanos(1_000_000_000);
 
 /// The machine, and what we did to it.
 pub struct LiveMachine {
-    root: PathBuf,
-    reader: TaskReader,
+    system: Box<dyn System>,
     topology: Topology,
     faults: Option<Box<dyn FaultSource>>,
     journal: Box<dyn Journal>,
     acts: bool,
+    coverage: bool,
     targets: BTreeSet<u32>,
     known: BTreeSet<u32>,
-    ours: BTreeMap<TaskId, Ours>,
+    custody: Custody,
     processes: BTreeMap<TaskId, ProcessId>,
-    last_run: BTreeMap<TaskId, (Nanos, Nanos)>,
+    /// When each task was seen last, and how long it had run and waited then.
+    last_run: BTreeMap<TaskId, (Nanos, Nanos, Nanos)>,
     nodes: Option<(Nanos, Vec<NodeState>, bool)>,
     isolated: CpuSet,
     others: others::Others,
     policies: resident::Policies,
+    aside: quiet::Aside,
+    objects: Option<objects::Objects>,
+    /// Command lines of virtual machines; none where they are not looked for.
+    guests: Option<BTreeMap<ProcessId, Option<Vec<u8>>>>,
+    /// The threads of the last look, with their names.
+    named: Vec<vm::Named>,
+    stays: quiet::Stays,
     mover: migrate::Mover,
     beat: Box<dyn FnMut()>,
 }
 
-/// A task we placed.
-#[derive(Clone, Debug)]
-struct Ours {
-    owner: CpuSet,
-    set: CpuSet,
-    home: NodeId,
-}
-
 /// How to set up a [`LiveMachine`].
 pub struct LiveOptions {
-    /// `/`, unless this is a test.
-    pub root: PathBuf,
     /// Processes to look after, with their descendants.
     pub targets: Vec<u32>,
     /// Hinting faults; without them, evidence is where the pages of each process lie.
@@ -68,6 +72,14 @@ pub struct LiveOptions {
     pub journal: Box<dyn Journal>,
     /// Whether to act, or only to say what would be done.
     pub acts: bool,
+    /// Whether tasks are left alone most of whose memory takes no hinting faults.
+    pub coverage: bool,
+    /// Whether memory that several processes map is taken for one thing.
+    pub objects: bool,
+    /// Whether virtual machines' nodes are kept whole.
+    pub units: bool,
+    /// How long a task may be kept waiting for a page on its way.
+    pub pause: Nanos,
     /// Called often, so that whoever watches over us sees that we live.
     pub beat: Box<dyn FnMut()>,
 }
@@ -78,24 +90,37 @@ impl LiveMachine {
     /// # Errors
     /// The topology cannot be read.
     pub fn new(options: LiveOptions) -> Result<LiveMachine, ReadError> {
+        LiveMachine::on(Box::new(Running::new(Path::new("/"))), options)
+    }
+
+    /// The same on a kernel of the caller's.
+    ///
+    /// # Errors
+    /// The topology cannot be read.
+    pub fn on(mut system: Box<dyn System>, options: LiveOptions) -> Result<LiveMachine, ReadError> {
         Ok(LiveMachine {
-            reader: TaskReader::new(&options.root),
-            topology: crate::topology::read(&options.root)?,
+            topology: system.topology()?,
+            isolated: system.isolated()?,
             faults: options.faults,
             journal: options.journal,
             acts: options.acts,
+            coverage: options.coverage,
             targets: options.targets.into_iter().collect(),
             known: BTreeSet::new(),
-            ours: BTreeMap::new(),
+            custody: Custody::default(),
             processes: BTreeMap::new(),
             last_run: BTreeMap::new(),
             nodes: None,
-            isolated: crate::topology::isolated(&options.root)?,
             others: others::Others::default(),
             policies: resident::Policies::default(),
-            mover: migrate::Mover::new(),
+            aside: quiet::Aside::default(),
+            objects: options.objects.then(objects::Objects::default),
+            guests: options.units.then(BTreeMap::new),
+            named: Vec::new(),
+            stays: quiet::Stays::default(),
+            mover: migrate::Mover::new(options.pause),
             beat: options.beat,
-            root: options.root,
+            system,
         })
     }
 
@@ -111,6 +136,32 @@ impl LiveMachine {
         self.faults.as_ref().map_or(0, |faults| faults.lost())
     }
 
+    /// Processes that were born with the CPUs of one node, because their parent was placed, before
+    /// they were set free.
+    #[must_use]
+    pub fn born_confined(&self) -> u64 {
+        self.custody.born_confined
+    }
+
+    /// Processes whose tasks are left alone, and why.
+    #[must_use]
+    pub fn left_alone(&self) -> BTreeMap<ProcessId, String> {
+        self.aside.told().collect()
+    }
+
+    /// Whether most of a process's memory takes no hinting faults, as far as has been looked.
+    #[must_use]
+    pub fn is_unseen(&self, tgid: u32) -> bool {
+        let mut processes = self.processes.values().filter(|process| process.tgid == tgid);
+        processes.next().is_some_and(|process| self.aside.is_unseen(*process))
+    }
+
+    /// The longest that a task can have waited for a page on its way, as estimated.
+    #[must_use]
+    pub fn longest_pause(&self) -> Nanos {
+        self.mover.longest_pause()
+    }
+
     /// Finds the processes in our care; tells the fault source when they change.
     fn find_processes(&mut self) -> Result<Vec<u32>, WorldError> {
         let mut found = BTreeSet::new();
@@ -119,8 +170,8 @@ impl LiveMachine {
             if found.contains(&target) {
                 continue;
             }
-            if self.reader.stat(target, target).map_err(read_error)?.is_some() {
-                found.extend(self.reader.tree(target).map_err(read_error)?);
+            if self.system.stat(target, target).map_err(read_error)?.is_some() {
+                found.extend(self.system.tree(target).map_err(read_error)?);
             }
         }
         if found != self.known {
@@ -136,16 +187,18 @@ impl LiveMachine {
 
     fn read_tasks(&mut self, now: Nanos) -> Result<Vec<Task>, WorldError> {
         let mut tasks = Vec::new();
+        self.named.clear();
         for tgid in self.find_processes()? {
-            let Some(leader) = self.reader.stat(tgid, tgid).map_err(read_error)? else { continue };
+            let Some(leader) = self.system.stat(tgid, tgid).map_err(read_error)? else { continue };
             let process = ProcessId { tgid, start: leader.id.start };
-            let Some(threads) = self.reader.threads(tgid).map_err(read_error)? else { continue };
+            let Some(threads) = self.system.threads(tgid).map_err(read_error)? else { continue };
             for tid in threads {
                 // Whoever ends while we look is left out.
-                let stat = self.reader.stat(tgid, tid).map_err(read_error)?;
+                let stat = self.system.stat(tgid, tid).map_err(read_error)?;
                 let Some(stat) = stat.filter(|stat| !stat.is_dead()) else { continue };
-                let Ok(allowed) = affinity::get(tid) else { continue };
+                let Ok(allowed) = self.system.affinity(tid) else { continue };
                 tasks.push(self.task(process, &stat, allowed, now)?);
+                self.named.push((stat.id, process, stat.comm));
                 (self.beat)();
             }
         }
@@ -160,64 +213,52 @@ impl LiveMachine {
         mut allowed: CpuSet,
         now: Nanos,
     ) -> Result<Task, WorldError> {
-        self.recognise(process, stat.id, &mut allowed)?;
+        let newborn = !self.processes.contains_key(&stat.id);
+        let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
+        let mut hands = Hands { system, journal, acts: self.acts };
+        let who = (stat.id, process);
+        self.custody.recognise(&mut hands, who, stat.ppid, newborn, &mut allowed)?;
         let tick = clock::tick();
-        let schedstat = self.reader.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;
+        let schedstat = self.system.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;
         let cpu_time = schedstat.map_or(Nanos(stat.cpu_ticks * tick.0), |s| s.run_time);
-        let age = clock::since_boot().since(Nanos(stat.id.start * tick.0));
+        let age = self.system.since_boot().since(Nanos(stat.id.start * tick.0));
+        let wait_time = schedstat.map_or(Nanos(0), |s| s.wait_time);
         // A task seen for the first time: over its whole life.
-        let (then, before) = self
+        let born = Nanos(now.0.saturating_sub(age.0));
+        let (then, ran, waited) = self
             .last_run
-            .insert(stat.id, (now, cpu_time))
-            .unwrap_or((Nanos(now.0.saturating_sub(age.0)), Nanos(0)));
-        let busy = cpu_time.since(before).0 * 1000 / now.since(then).0.max(1);
+            .insert(stat.id, (now, cpu_time, wait_time))
+            .unwrap_or((born, Nanos(0), Nanos(0)));
+        let permille = |time: Nanos| (time.0 * 1000 / now.since(then).0.max(1)).min(1000) as u32;
         self.processes.insert(stat.id, process);
-        let ours = self.ours.get(&stat.id);
+        let system = self.system.as_mut();
+        // Page tables show what faults do not.
+        let by_faults = self.faults.is_some() && self.coverage;
+        let aside = self.aside.has(system, process, by_faults, now);
         Ok(Task {
             id: stat.id,
             process,
-            cpus_owner: ours.map_or_else(|| allowed.clone(), |ours| ours.owner.clone()),
-            fixed: stat.is_kernels || stat.is_real_time,
-            home: ours.map(|ours| ours.home),
+            cpus_owner: self.custody.owners_cpus(system, stat.id, &allowed, now)?,
+            fixed: stat.is_kernels || stat.is_real_time || aside,
+            home: self.custody.home(stat.id),
             cpus_allowed: allowed,
             last_cpu: stat.last_cpu,
             cpu_time,
-            busy_permille: busy.min(1000) as u32,
+            busy_permille: permille(cpu_time.since(ran)),
+            waiting_permille: permille(wait_time.since(waited)),
             age,
             state: stat.task_state(),
             faults: Vec::new(),
         })
     }
 
-    /// Notices an owner that changed an affinity of ours, and a task that was born with one:
-    /// that is set free at once, for nothing is known of it, and a crowd born of one placed
-    /// task would be crammed onto its node.
-    fn recognise(
-        &mut self,
-        process: ProcessId,
-        task: TaskId,
-        allowed: &mut CpuSet,
-    ) -> Result<(), WorldError> {
-        if let Some(ours) = self.ours.get(&task) {
-            if ours.set != *allowed {
-                self.ours.remove(&task);
-            }
-            return Ok(());
-        }
-        let newborn = !self.processes.contains_key(&task);
-        let parent = self.ours.values().find(|ours| ours.set == *allowed && ours.owner != ours.set);
-        let Some(parent) = parent.filter(|_| newborn).cloned() else { return Ok(()) };
-        let change = Change::Affinity {
-            task,
-            process,
-            before: parent.owner.clone(),
-            after: parent.set.clone(),
-        };
-        self.journal.before(&change).map_err(|source| WorldError::Journal { source })?;
-        if self.acts && affinity::set(task.tid, &parent.owner).is_ok() {
-            *allowed = parent.owner;
-        }
-        Ok(())
+    /// The virtual nodes of the virtual machines in our care.
+    fn units(&mut self) -> Vec<Vec<TaskId>> {
+        let Some(guests) = &mut self.guests else { return Vec::new() };
+        let system = self.system.as_mut();
+        vm::units(&self.named, |process| {
+            guests.entry(process).or_insert_with(|| system.command_line(process.tgid)).clone()
+        })
     }
 
     /// Free memory and watermarks, and whether the kernel tiers memory.
@@ -227,67 +268,119 @@ impl LiveMachine {
         {
             return Ok((nodes.clone(), *tiering));
         }
-        let nodes = memory::zoneinfo::read(&self.root).map_err(read_error)?;
-        let mode =
-            knobs::read_number(&self.root, knobs::Knob::NumaBalancing).map_err(read_error)?;
+        self.read_topology().map_err(read_error)?;
+        let nodes = self.system.nodes().map_err(read_error)?;
+        let mode = self.system.balancing_mode().map_err(read_error)?;
         let tiering = mode.is_some_and(|mode| mode & 2 != 0);
         self.nodes = Some((now, nodes.clone(), tiering));
         Ok((nodes, tiering))
     }
 
+    /// Pages that each node can take before it comes to its high watermark, as of now: others may
+    /// have filled it since the plan was made.
+    fn room(&mut self) -> Result<BTreeMap<NodeId, u64>, WorldError> {
+        let nodes = self.system.nodes().map_err(read_error)?;
+        let above = |node: &NodeState| node.free.0.saturating_sub(node.high_watermark.0);
+        Ok(nodes.iter().map(|node| (node.id, above(node))).collect())
+    }
+
+    /// Pages that just went to a node: what is free there counts them until it is read again.
+    fn arrived(&mut self, to: NodeId, pages: u64) {
+        if let Some((_, nodes, _)) = &mut self.nodes
+            && let Some(state) = nodes.iter_mut().find(|state| state.id == to)
+        {
+            state.free.0 = state.free.0.saturating_sub(pages);
+        }
+    }
+
+    /// Notices CPUs that came or went.
+    fn read_topology(&mut self) -> Result<(), ReadError> {
+        if self.system.online()? != self.topology.cpus() {
+            self.topology = self.system.topology()?;
+        }
+        Ok(())
+    }
+
+    /// Does the moves of each process to each node, given by their indices.
+    fn move_pages(
+        &mut self,
+        actions: &[&Action],
+        moves: BTreeMap<(ProcessId, Destination), Vec<usize>>,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), WorldError> {
+        let mut room = self.room()?;
+        self.mover.on_cpus(self.topology.cpus().len());
+        for ((process, to), mut indices) in moves {
+            let now = self.system.monotonic();
+            if let Some(why) = self.stays.why(self.system.as_mut(), process, now) {
+                let alone = Outcome::Skipped(SkipReason::LeftAlone { why: why.into() });
+                indices.iter().for_each(|&index| outcomes[index] = alone.clone());
+                continue;
+            }
+            let room = room.entry(to.node).or_default();
+            indices.retain(|&index| {
+                let Action::MovePages { len, .. } = actions[index] else { return false };
+                let most = len.pages(pages::size()).0;
+                let fits = *room >= most;
+                *room -= if fits { most } else { 0 };
+                if !fits {
+                    let problem = format!("node {} has become short of memory", to.node);
+                    outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
+                }
+                fits
+            });
+            let range = |&index: &usize| match actions[index] {
+                Action::MovePages { region, len, .. } => region.start..region.start + len.0,
+                _ => 0..0,
+            };
+            let ranges: Vec<std::ops::Range<u64>> = indices.iter().map(range).collect();
+            let system = self.system.as_mut();
+            let moved = self.mover.move_ranges(system, process, &ranges, to, &mut self.beat);
+            for (index, outcome) in indices.into_iter().zip(moved) {
+                self.arrived(to.node, outcome.moved().0);
+                outcomes[index] = outcome;
+            }
+        }
+        Ok(())
+    }
+
     fn place(
         &mut self,
         task: TaskId,
-        cpus: &CpuSet,
-        node: Option<NodeId>,
+        to: Option<(NodeId, &CpuSet)>,
     ) -> Result<Outcome, WorldError> {
         let Some(&process) = self.processes.get(&task) else {
             return Ok(Outcome::Skipped(SkipReason::Gone));
         };
-        // The tid may belong to somebody else by now.
-        let stat = self.reader.stat(process.tgid, task.tid).map_err(read_error)?;
-        if stat.is_none_or(|stat| stat.id != task) {
-            return Ok(Outcome::Skipped(SkipReason::Gone));
-        }
-        let current = match affinity::get(task.tid) {
-            Ok(current) => current,
-            Err(error) => return Ok(skipped(&error)),
-        };
-        let owner = match self.ours.get(&task) {
-            Some(ours) if ours.set != current => {
-                return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
-            }
-            Some(ours) => ours.owner.clone(),
-            None => current,
-        };
-        let change = Change::Affinity { task, process, before: owner.clone(), after: cpus.clone() };
-        self.journal.before(&change).map_err(|source| WorldError::Journal { source })?;
-        match affinity::set(task.tid, cpus) {
-            Ok(()) => {}
-            Err(error) => return Ok(skipped(&error)),
-        }
-        match node {
-            Some(home) => self.ours.insert(task, Ours { owner, set: cpus.clone(), home }),
-            None => self.ours.remove(&task),
-        };
-        Ok(Outcome::Done { moved: numaherd_model::Pages(0) })
+        let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
+        let mut hands = Hands { system, journal, acts: self.acts };
+        self.custody.place(&mut hands, (task, process), to)
     }
 }
 
 impl Observe for LiveMachine {
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
-        let now = clock::monotonic();
+        let now = self.system.monotonic();
         let tasks = self.read_tasks(now)?;
         if tasks.is_empty() {
             return Err(WorldError::NoTasks);
         }
         let alive = |id: &TaskId| tasks.binary_search_by_key(id, |task| task.id).is_ok();
-        self.ours.retain(|id, _| alive(id));
+        self.custody.retain(alive);
         self.processes.retain(|id, _| alive(id));
+        let processes: BTreeSet<ProcessId> = self.processes.values().copied().collect();
+        self.aside.retain(|process| processes.contains(process));
+        let common = match &mut self.objects {
+            Some(objects) => {
+                let found = objects.common(self.system.as_mut(), processes.iter().copied(), now);
+                found.map_err(read_error)?.to_vec()
+            }
+            None => Vec::new(),
+        };
         self.last_run.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         if self.others.is_due(now, NODES_AGE) {
-            let busy = crate::cpu_time::read(&self.root).map_err(read_error)?;
+            let busy = self.system.busy().map_err(read_error)?;
             self.others.sample(now, busy, &tasks, &self.topology);
         }
         self.others.fill(&mut nodes, &self.topology);
@@ -299,6 +392,8 @@ impl Observe for LiveMachine {
             nodes,
             tasks,
             regions: Vec::new(),
+            common,
+            units: self.units(),
             sharing: Vec::new(),
             grade: EvidenceGrade::None,
             kernel_tiering,
@@ -311,8 +406,8 @@ impl Observe for LiveMachine {
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {
-                resident::fill(&self.root, &mut snapshot, &mut self.policies, &mut locate)
-                    .map_err(read_error)?;
+                let memory = self.system.as_mut();
+                resident::fill(memory, &mut snapshot, &mut self.policies).map_err(read_error)?;
             }
         }
         Ok(snapshot)
@@ -326,41 +421,28 @@ impl Actuate for LiveMachine {
         }
         let mut outcomes = vec![Outcome::Skipped(SkipReason::Gone); actions.len()];
         // Moves to one node out of one address space are one call: each call has its price.
-        let mut moves: BTreeMap<(ProcessId, NodeId), Vec<usize>> = BTreeMap::new();
+        let mut moves: BTreeMap<(ProcessId, Destination), Vec<usize>> = BTreeMap::new();
         for (index, action) in actions.iter().enumerate() {
             outcomes[index] = match action {
                 Action::PlaceTask { task, node, cpus, .. } => {
-                    self.place(*task, cpus, Some(*node))?
+                    self.place(*task, Some((*node, cpus)))?
                 }
-                Action::ReleaseTask { task, cpus, .. } => self.place(*task, cpus, None)?,
-                Action::MovePages { region, to, .. } => {
-                    moves.entry((region.process, *to)).or_default().push(index);
+                Action::ReleaseTask { task, .. } => self.place(*task, None)?,
+                Action::MovePages { region, len, to, .. } => {
+                    let addresses = region.start..region.start + len.0;
+                    let common = self.objects.as_ref();
+                    let shared = common.is_some_and(|o| o.has(region.process, &addresses));
+                    let to = Destination { node: *to, shared };
+                    moves.entry((region.process, to)).or_default().push(index);
                     continue;
                 }
             };
             (self.beat)();
         }
-        for ((process, to), indices) in moves {
-            let range = |&index: &usize| match actions[index] {
-                Action::MovePages { region, len, .. } => region.start..region.start + len.0,
-                _ => 0..0,
-            };
-            let ranges: Vec<std::ops::Range<u64>> = indices.iter().map(range).collect();
-            let moved = self.mover.move_ranges(process, &ranges, to, &mut self.beat);
-            for (index, outcome) in indices.into_iter().zip(moved) {
-                outcomes[index] = outcome;
-            }
+        if !moves.is_empty() {
+            self.move_pages(actions, moves, &mut outcomes)?;
         }
         Ok(outcomes)
-    }
-}
-
-/// Where pages of a process are; nothing of one that has ended or belongs to someone else.
-fn locate(tgid: u32, addresses: &[u64]) -> Vec<PageStatus> {
-    let mut status = Vec::new();
-    match pages::query(tgid, addresses, &mut status) {
-        Ok(()) => status.into_iter().map(PageStatus::from_raw).collect(),
-        Err(_) => Vec::new(),
     }
 }
 

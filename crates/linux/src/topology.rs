@@ -7,6 +7,7 @@
 //! | `node/nodeN/meminfo` | total and free memory; 0 for a CPU-only node |
 //! | `node/nodeN/distance` | one number per online node, in ascending order of nodes |
 //! | `cpu/online` | CPUs that are offline count nowhere |
+//! | `cpu/possible` | all CPUs there may ever be |
 //! | `cpu/isolated`, `cpu/nohz_full` | CPUs set apart from what the scheduler does by itself |
 //!
 //! A kernel built without NUMA has no `node` folder: then there is one node 0 with every CPU and
@@ -21,6 +22,7 @@ use crate::file::{self, ReadError};
 
 const NODES: &str = "sys/devices/system/node";
 const ONLINE_CPUS: &str = "sys/devices/system/cpu/online";
+const POSSIBLE_CPUS: &str = "sys/devices/system/cpu/possible";
 
 /// Reads the topology below `root` (`/` for this machine).
 ///
@@ -45,6 +47,24 @@ pub fn read(root: &Path) -> Result<Topology, ReadError> {
         topology.distances.clear();
     }
     Ok(topology)
+}
+
+/// CPUs that are online; CPU 0 where the kernel keeps no list.
+///
+/// # Errors
+/// The list is there and is none.
+pub fn online(root: &Path) -> Result<CpuSet, ReadError> {
+    let cpus = read_list::<CpuSet>(&root.join(ONLINE_CPUS), "a list of CPUs such as 0-3")?;
+    Ok(cpus.unwrap_or_else(|| [numaherd_model::CpuId(0)].into_iter().collect()))
+}
+
+/// CPUs that may ever be there, plugged in or not; those online where the kernel keeps no list.
+///
+/// # Errors
+/// The list is there and is none.
+pub fn possible(root: &Path) -> Result<CpuSet, ReadError> {
+    let cpus = read_list::<CpuSet>(&root.join(POSSIBLE_CPUS), "a list of CPUs such as 0-3")?;
+    cpus.map_or_else(|| online(root), Ok)
 }
 
 /// CPUs set apart by `isolcpus` or `nohz_full`.

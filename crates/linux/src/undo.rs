@@ -8,10 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use numaherd_model::{Change, CpuSet, TaskId};
+use numaherd_model::{Change, CpuSet, ProcessId, TaskId};
 
-use crate::process::TaskReader;
-use crate::sys::affinity;
+use crate::allowance::{is_inherited, is_still};
+use crate::live::custody::{has_more, put_back, usable};
+use crate::process::TaskStat;
+use crate::system::{Running, System};
 
 /// Looks at all tasks again after a pass that found some: they may have been forking.
 const MOST_PASSES: usize = 8;
@@ -19,8 +21,16 @@ const MOST_PASSES: usize = 8;
 /// Generations looked back for the process that handed a mask down.
 const MOST_ANCESTORS: usize = 16;
 
-/// A mask we set, with the processes it was set in and what their owners had allowed.
-type Masks = BTreeMap<CpuSet, Vec<(u32, CpuSet)>>;
+/// A mask we set, with whom it was set for.
+type Masks = BTreeMap<CpuSet, Vec<Set>>;
+
+/// A task that had a mask of ours, and what its owner had allowed.
+#[derive(Clone)]
+struct Set {
+    process: ProcessId,
+    leader: bool,
+    owner: CpuSet,
+}
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +39,9 @@ pub struct Undone {
     pub affinities: usize,
     /// Of those, tasks that had inherited ours.
     pub inherited: usize,
+    /// Of those, tasks whose cpuset has none of the CPUs any more that their owner had allowed:
+    /// they may use all of it.
+    pub widened: usize,
     /// Knobs put back.
     pub knobs: usize,
     /// Values that somebody changed since; they stay.
@@ -39,156 +52,209 @@ pub struct Undone {
     pub failed: Vec<String>,
 }
 
-/// What is to be put back for a task: the first value before us, the last one of ours.
+/// What is to be put back for a task: what its owner allowed last, in place of our last mask.
 struct Entry {
     tgid: u32,
     before: CpuSet,
     after: CpuSet,
+    /// Our mask before that, which the task still has if the last change of all was written down
+    /// and not made.
+    earlier: Option<CpuSet>,
 }
 
 /// Undoes `changes`, oldest first in the list. `mark` is the `NAME=value` that our descendants
 /// carry in their environment. With `dry_run` nothing is written, only counted.
 pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) -> Undone {
-    let mut undone = Undone::default();
-    knobs(changes, dry_run, &mut undone);
-    let mut reader = TaskReader::new(root);
+    undo_on(&mut Running::new(root), changes, mark, dry_run)
+}
+
+/// The same on a kernel of the caller's.
+pub fn undo_on(
+    system: &mut dyn System,
+    changes: &[Change],
+    mark: Option<&str>,
+    dry_run: bool,
+) -> Undone {
+    let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
+    undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
     let mut masks = Masks::new();
-    for change in changes {
+    for (index, change) in changes.iter().enumerate() {
         let Change::Affinity { task, process, before, after } = change else { continue };
+        let last = index + 1 == changes.len();
         if after != before {
-            masks.entry(after.clone()).or_default().push((process.tgid, before.clone()));
+            let leader = task.tid == process.tgid;
+            let set = Set { process: *process, leader, owner: before.clone() };
+            masks.entry(after.clone()).or_default().push(set);
         }
-        tasks.entry(*task).and_modify(|entry| entry.after = after.clone()).or_insert_with(|| {
-            Entry { tgid: process.tgid, before: before.clone(), after: after.clone() }
-        });
+        let earlier = tasks.remove(task).map(|entry| entry.after).filter(|_| last);
+        let (before, after) = (before.clone(), after.clone());
+        tasks.insert(*task, Entry { tgid: process.tgid, before, after, earlier });
     }
     // Those we know first: what they give birth to from then on has its own mask.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
     for (task, entry) in &tasks {
-        put_back(&mut reader, *task, entry, dry_run, &mut undone);
+        undoing.put_back(*task, entry);
         seen.insert(*task);
     }
     let roots: BTreeSet<u32> = tasks.values().map(|entry| entry.tgid).collect();
     for _ in 0..MOST_PASSES {
-        let before = undone.inherited;
-        heirs(&mut reader, &roots, mark, &masks, &mut seen, dry_run, &mut undone);
-        if undone.inherited == before {
+        let before = undoing.undone.inherited;
+        undoing.heirs(&roots, mark, &masks, &mut seen);
+        if undoing.undone.inherited == before {
             break;
         }
     }
-    undone
+    undoing.undone
 }
 
-fn put_back(
-    reader: &mut TaskReader,
-    task: TaskId,
-    entry: &Entry,
+/// What undoing works with.
+struct Undoing<'a> {
+    system: &'a mut dyn System,
     dry_run: bool,
-    undone: &mut Undone,
-) {
-    let alive =
-        reader.stat(entry.tgid, task.tid).ok().flatten().is_some_and(|stat| stat.id == task);
-    let Some(current) = affinity::get(task.tid).ok().filter(|_| alive) else {
-        undone.gone += 1;
-        return;
-    };
-    if current != entry.after {
-        // Never set after all, put back already, or the owner's own.
-        undone.changed_since += usize::from(current != entry.before);
-        return;
-    }
-    restore(task.tid, &entry.before, dry_run, undone);
+    undone: Undone,
 }
 
-fn restore(tid: u32, cpus: &CpuSet, dry_run: bool, undone: &mut Undone) {
-    if dry_run {
-        undone.affinities += 1;
-        return;
+impl Undoing<'_> {
+    fn put_back(&mut self, task: TaskId, entry: &Entry) {
+        let stat = self.system.stat(entry.tgid, task.tid).ok().flatten();
+        let alive = stat.is_some_and(|stat| stat.id == task);
+        let Some(current) = self.system.affinity(task.tid).ok().filter(|_| alive) else {
+            self.undone.gone += 1;
+            return;
+        };
+        let usable = usable(self.system, entry.tgid, task.tid).unwrap_or_else(|_| current.clone());
+        // Our mask, or what a cpuset or hotplug left of it; a release has none.
+        let ours = [Some(&entry.after), entry.earlier.as_ref()];
+        let ours = ours.into_iter().flatten().filter(|mask| **mask != entry.before);
+        let who = (entry.tgid, task.tid);
+        let still = ours.into_iter().find(|mask| is_still(&current, mask, &usable));
+        let shows = |mask: &CpuSet| !mask.intersection(&usable).is_empty();
+        if still.is_some_and(|mask| !shows(mask) || !has_more(self.system, who, mask)) {
+            self.restore(task.tid, &entry.before);
+        } else {
+            // Never set after all, put back already, or the owner's own.
+            let untouched = is_still(&current, &entry.before, &usable);
+            self.undone.changed_since += usize::from(!untouched);
+        }
     }
-    match affinity::set(tid, cpus) {
-        Ok(()) => undone.affinities += 1,
-        Err(error) if error.is_gone() => undone.gone += 1,
-        Err(error) => undone.failed.push(format!("task {tid}: {error}")),
-    }
-}
 
-/// Tasks that inherited a mask of ours.
-fn heirs(
-    reader: &mut TaskReader,
-    roots: &BTreeSet<u32>,
-    mark: Option<&str>,
-    masks: &Masks,
-    seen: &mut BTreeSet<TaskId>,
-    dry_run: bool,
-    undone: &mut Undone,
-) {
-    let mut family: BTreeSet<u32> = BTreeSet::new();
-    for &root in roots {
-        family.extend(reader.tree(root).unwrap_or_default());
+    fn restore(&mut self, tid: u32, cpus: &CpuSet) {
+        if self.dry_run {
+            self.undone.affinities += 1;
+            return;
+        }
+        match put_back(self.system, tid, cpus) {
+            Ok(exactly) => {
+                self.undone.affinities += 1;
+                self.undone.widened += usize::from(!exactly);
+            }
+            Err(error) if error.is_gone() => self.undone.gone += 1,
+            Err(error) => self.undone.failed.push(format!("task {tid}: {error}")),
+        }
     }
-    if let Some(mark) = mark {
-        for tgid in reader.processes().unwrap_or_default() {
-            if reader.has_mark(tgid, mark).is_ok_and(|marked| marked == Some(true)) {
-                family.insert(tgid);
+
+    /// Tasks that inherited a mask of ours.
+    fn heirs(
+        &mut self,
+        roots: &BTreeSet<u32>,
+        mark: Option<&str>,
+        masks: &Masks,
+        seen: &mut BTreeSet<TaskId>,
+    ) {
+        if masks.is_empty() {
+            return;
+        }
+        for tgid in self.family(roots, mark) {
+            for tid in self.system.threads(tgid).ok().flatten().unwrap_or_default() {
+                let Some(stat) = self.system.stat(tgid, tid).ok().flatten() else { continue };
+                if seen.contains(&stat.id) {
+                    continue;
+                }
+                let Some(owner) = self.inherited(&stat, tgid, masks) else { continue };
+                seen.insert(stat.id);
+                self.undone.inherited += 1;
+                self.restore(tid, &owner);
             }
         }
     }
-    for tgid in family {
-        for tid in reader.threads(tgid).ok().flatten().unwrap_or_default() {
-            let Some(stat) = reader.stat(tgid, tid).ok().flatten() else { continue };
-            if seen.contains(&stat.id) {
-                continue;
+
+    /// Descendants of the processes we changed, and whoever carries our mark.
+    fn family(&mut self, roots: &BTreeSet<u32>, mark: Option<&str>) -> BTreeSet<u32> {
+        let mut family: BTreeSet<u32> = BTreeSet::new();
+        for &root in roots {
+            family.extend(self.system.tree(root).unwrap_or_default());
+        }
+        if let Some(mark) = mark {
+            for tgid in self.system.processes().unwrap_or_default() {
+                if self.system.has_mark(tgid, mark).is_ok_and(|marked| marked == Some(true)) {
+                    family.insert(tgid);
+                }
             }
-            let Some(set) = affinity::get(tid).ok().and_then(|now| masks.get(&now)) else {
-                continue;
+        }
+        family
+    }
+
+    /// What the owner allowed a task that shows a mask of ours, if it does.
+    fn inherited(&mut self, stat: &TaskStat, tgid: u32, masks: &Masks) -> Option<CpuSet> {
+        let now = self.system.affinity(stat.id.tid).ok()?;
+        let whole = self.system.mask(tgid, stat.id.tid);
+        let mut set = masks.get(&now).cloned().unwrap_or_default();
+        set.retain(|_| whole.as_ref().is_none_or(|whole| whole.is_subset(&now)));
+        if set.is_empty() {
+            let usable = usable(self.system, tgid, stat.id.tid).ok()?;
+            let fits = |mask: &CpuSet| {
+                whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
+                    || mask.intersection(&usable).is_empty()
             };
-            let Some(owner) = owner_of(reader, stat.ppid, tgid, set) else { continue };
-            seen.insert(stat.id);
-            undone.inherited += 1;
-            restore(tid, owner, dry_run, undone);
+            let all = masks.iter().filter(|(mask, _)| fits(mask));
+            let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
+            let shown = all.filter(|(mask, set)| is_inherited(&now, mask, &set.owner, &usable));
+            set = shown.map(|(_, set)| set.clone()).collect();
         }
+        self.owner_of(tgid, &set)
     }
-}
 
-/// What the owner allowed a task that has a mask we set: as for its own process, or the nearest
-/// ancestor that we gave that mask; failing that, the first we ever gave it to.
-fn owner_of<'a>(
-    reader: &mut TaskReader,
-    parent: u32,
-    tgid: u32,
-    set: &'a [(u32, CpuSet)],
-) -> Option<&'a CpuSet> {
-    let of = |tgid: u32| set.iter().find(|(process, _)| *process == tgid);
-    let (mut process, mut next) = (tgid, parent);
-    for _ in 0..MOST_ANCESTORS {
-        if let Some((_, owner)) = of(process) {
-            return Some(owner);
+    /// As for the task's own process, or the nearest ancestor that we gave that mask; failing
+    /// that, the first we ever gave it to. Of several in a process, its main thread: it starts most.
+    fn owner_of(&mut self, tgid: u32, set: &[Set]) -> Option<CpuSet> {
+        // By start time too: a pid may be another's by now.
+        let of = |process: ProcessId| {
+            let latest =
+                |leader: bool| set.iter().rfind(|s| s.process == process && (s.leader || !leader));
+            latest(true).or_else(|| latest(false)).map(|set| set.owner.clone())
+        };
+        let mut next = tgid;
+        for _ in 0..MOST_ANCESTORS {
+            let Some(stat) = self.system.stat(next, next).ok().flatten() else { break };
+            if let Some(owner) = of(ProcessId { tgid: next, start: stat.id.start }) {
+                return Some(owner);
+            }
+            next = stat.ppid;
         }
-        let Some(stat) = reader.stat(next, next).ok().flatten() else { break };
-        (process, next) = (next, stat.ppid);
+        set.first().map(|set| set.owner.clone())
     }
-    set.first().map(|(_, owner)| owner)
-}
 
-fn knobs(changes: &[Change], dry_run: bool, undone: &mut Undone) {
-    let mut knobs: BTreeMap<&Path, (&str, &str)> = BTreeMap::new();
-    for change in changes {
-        let Change::Knob { path, before, after } = change else { continue };
-        knobs.entry(path).and_modify(|knob| knob.1 = after).or_insert((before, after));
-    }
-    for (path, (before, after)) in knobs {
-        let current = std::fs::read_to_string(path).unwrap_or_default();
-        if current.trim_end() != after {
-            undone.changed_since += usize::from(current.trim_end() != before);
-            continue;
+    fn knobs(&mut self, changes: &[Change]) {
+        let mut knobs: BTreeMap<&Path, (&str, &str)> = BTreeMap::new();
+        for change in changes {
+            let Change::Knob { path, before, after } = change else { continue };
+            knobs.entry(path).and_modify(|knob| knob.1 = after).or_insert((before, after));
         }
-        if before == after {
-            continue;
-        }
-        match if dry_run { Ok(()) } else { std::fs::write(path, before) } {
-            Ok(()) => undone.knobs += 1,
-            Err(error) => undone.failed.push(format!("{}: {error}", path.display())),
+        for (path, (before, after)) in knobs {
+            let current = self.system.setting(path).unwrap_or_default();
+            if current.trim_end() != after {
+                self.undone.changed_since += usize::from(current.trim_end() != before);
+                continue;
+            }
+            if before == after {
+                continue;
+            }
+            let done = if self.dry_run { Ok(()) } else { self.system.set_setting(path, before) };
+            match done {
+                Ok(()) => self.undone.knobs += 1,
+                Err(error) => self.undone.failed.push(format!("{}: {error}", path.display())),
+            }
         }
     }
 }
@@ -196,7 +262,8 @@ fn knobs(changes: &[Change], dry_run: bool, undone: &mut Undone) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numaherd_model::ProcessId;
+    use crate::process::TaskReader;
+    use crate::sys::affinity;
     use std::process::{Child, Command};
 
     struct Sleeper(Child);
@@ -267,6 +334,18 @@ mod tests {
         assert_eq!((undone.inherited, undone.affinities), (1, 1));
         assert_eq!(affinity::get(orphan.task().tid).unwrap(), all);
         assert_eq!(affinity::get(stranger.task().tid).unwrap(), one);
+    }
+
+    #[test]
+    fn a_change_that_was_written_down_and_not_made_leaves_the_one_before() {
+        let Some((all, one)) = masks() else { return };
+        let other: CpuSet = all.iter().skip(1).take(1).collect();
+        let sleeper = Sleeper::start("w");
+        affinity::set(sleeper.task().tid, &one).unwrap();
+        let changes = [change(sleeper.task(), &all, &one), change(sleeper.task(), &all, &other)];
+        let undone = undo("/".as_ref(), &changes, None, false);
+        assert_eq!((undone.affinities, undone.changed_since), (1, 0));
+        assert_eq!(affinity::get(sleeper.task().tid).unwrap(), all);
     }
 
     #[test]

@@ -122,10 +122,19 @@ impl fmt::Display for ProcessId {
     }
 }
 
-/// A piece of one address space: `[start, start + len)`.
-///
-/// Ranges of an inode, so that shared memory is one thing, come with the first placement that
-/// needs them.
+/// What several processes may map: a file, or shared memory.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct ObjectId {
+    /// Its file system's device number, major and minor, as `/proc/PID/maps` has them.
+    pub device: u64,
+    /// Its inode there.
+    pub inode: u64,
+}
+
+/// A piece of one address space: `[start, start + len)`. Which pieces of several are the same memory
+/// is in [`crate::SharedRange`].
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]

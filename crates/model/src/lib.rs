@@ -21,13 +21,15 @@ mod topology;
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
 pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault};
-pub use ids::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, RegionId, TaskId};
+pub use ids::{
+    Bytes, CpuId, Nanos, NodeId, ObjectId, PageVerdict, Pages, ProcessId, RegionId, TaskId,
+};
 pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
 pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason, Waiting};
 pub use set::{CpuSet, IdSet, Member, NodeSet, SetError};
 pub use snapshot::{
-    Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, Sharing, Snapshot, Task,
-    TaskState,
+    Costs, EvidenceGrade, NodeFaults, NodeState, Region, RegionUse, SharedRange, Sharing, Snapshot,
+    Task, TaskState,
 };
 pub use topology::{Distances, Node, Topology};

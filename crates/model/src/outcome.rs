@@ -1,4 +1,6 @@
-//! What became of an action. A partial migration is normal, not an error.
+//! What became of an action, as data and in words. A partial migration is normal, not an error.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,33 @@ pub struct Refusal {
     pub other: u64,
 }
 
+impl Refusal {
+    /// Pages that are there and stayed.
+    #[must_use]
+    pub fn stayed(&self) -> u64 {
+        self.busy + self.shared + self.full + self.other
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Refusal { busy, shared, full, absent, other } = *self;
+        let each = [
+            (busy, "in use at that moment"),
+            (shared, "mapped by several processes"),
+            (full, "for want of room there"),
+            (absent, "never touched"),
+            (other, "for another reason"),
+        ];
+        let mut told = each.iter().filter(|(pages, _)| *pages > 0);
+        match told.next() {
+            Some((pages, why)) => write!(f, "{pages} {why}")?,
+            None => return write!(f, "none"),
+        }
+        told.try_for_each(|(pages, why)| write!(f, ", {pages} {why}"))
+    }
+}
+
 /// Why nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "skipped", rename_all = "kebab-case")]
@@ -37,8 +66,28 @@ pub enum SkipReason {
         /// Errno's name and meaning.
         error: String,
     },
+    /// The process's memory is to stay where it is.
+    LeftAlone {
+        /// Why.
+        why: String,
+    },
     /// Only reporting, not acting.
     DryRun,
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SkipReason::Gone => write!(f, "it had ended"),
+            SkipReason::OwnerChanged => {
+                write!(f, "its owner had changed its CPUs, so it is the owner's")
+            }
+            SkipReason::Checked { problem } => write!(f, "the check refused: {problem}"),
+            SkipReason::Refused { error } => write!(f, "the kernel refused: {error}"),
+            SkipReason::LeftAlone { why } => write!(f, "its memory is left alone: {why}"),
+            SkipReason::DryRun => write!(f, "this was a dry run"),
+        }
+    }
 }
 
 /// What became of one action.
@@ -69,5 +118,46 @@ impl Outcome {
             Outcome::Done { moved } | Outcome::Partial { moved, .. } => *moved,
             Outcome::Skipped(_) => Pages(0),
         }
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Outcome::Done { moved } if moved.0 > 0 => write!(f, "done, {moved} pages moved"),
+            Outcome::Done { .. } => write!(f, "done"),
+            Outcome::Partial { moved, refused } => {
+                write!(f, "{moved} pages moved; stayed: {refused}")
+            }
+            Outcome::Skipped(reason) => write!(f, "not done: {reason}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_has_its_words() {
+        let some = Refusal { busy: 12, absent: 1, ..Refusal::default() };
+        let skipped = |reason| Outcome::Skipped(reason).to_string();
+        for (told, words) in [
+            (Outcome::Done { moved: Pages(0) }.to_string(), "done"),
+            (Outcome::Done { moved: Pages(3) }.to_string(), "done, 3 pages moved"),
+            (
+                Outcome::Partial { moved: Pages(500), refused: some }.to_string(),
+                "500 pages moved; stayed: 12 in use at that moment, 1 never touched",
+            ),
+            (skipped(SkipReason::Gone), "not done: it had ended"),
+            (skipped(SkipReason::DryRun), "not done: this was a dry run"),
+            (
+                skipped(SkipReason::Refused { error: "no room on the node".into() }),
+                "not done: the kernel refused: no room on the node",
+            ),
+        ] {
+            assert_eq!(told, words);
+        }
+        assert_eq!((Refusal::default().to_string(), some.stayed()), ("none".into(), 12));
     }
 }

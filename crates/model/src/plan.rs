@@ -35,6 +35,18 @@ pub enum Reason {
         /// Share of the uses.
         permille: u32,
     },
+    /// Its users run on several nodes: it lies on those, in equal parts.
+    UsersOnAll {
+        /// So many.
+        nodes: u32,
+    },
+    /// It waits for a CPU, and there is one on another node: its owner's CPUs are given back.
+    Squeezed {
+        /// Share of the time that it was runnable without running.
+        permille: u32,
+    },
+    /// It is not ours to place any more: its owner's CPUs are given back.
+    NotOurs,
     /// It hardly runs: its owner's CPUs are given back.
     Idle {
         /// Share of one CPU it used of late.
@@ -57,15 +69,32 @@ impl fmt::Display for Reason {
                 )
             }
             Reason::Balance => write!(f, "nothing pulls it elsewhere and a CPU is free there"),
-            Reason::Hold { permille } => {
+            Reason::Hold { permille: 0 } => {
                 write!(
                     f,
-                    "already right, {} of its faults are local: held there",
-                    percent(permille)
+                    "held where it is: there is no better place, though its memory is not there"
                 )
+            }
+            Reason::Hold { permille } if *permille < 500 => {
+                let local = percent(permille);
+                write!(f, "held where it is: there is no better place, with {local} local")
+            }
+            Reason::Hold { permille } => {
+                let local = percent(permille);
+                write!(f, "held where it is: {local} of its faults are on memory there")
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))
+            }
+            Reason::UsersOnAll { nodes } => {
+                write!(f, "{nodes} nodes use it alike: each gets its part")
+            }
+            Reason::Squeezed { permille } => {
+                let waits = percent(permille);
+                write!(f, "it waits {waits} of the time, and a CPU is free on another node")
+            }
+            Reason::NotOurs => {
+                write!(f, "it is not ours to place: of the kernel, in real time, or under a quota")
             }
             Reason::Idle { permille } => write!(f, "it only uses {} of a CPU", percent(permille)),
         }

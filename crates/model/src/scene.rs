@@ -66,6 +66,8 @@ impl Scene {
                 isolated: CpuSet::new(),
                 nodes: (0..nodes).map(state).collect(),
                 tasks: Vec::new(),
+                common: Vec::new(),
+                units: Vec::new(),
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
                 grade: EvidenceGrade::HintingFaults,
@@ -88,6 +90,7 @@ impl Scene {
             last_cpu: CpuId(cpu),
             cpu_time: Nanos(10_000_000_000),
             busy_permille,
+            waiting_permille: 0,
             age: Nanos(10_000_000_000),
             state: TaskState::Runnable,
             faults: Vec::new(),
@@ -103,6 +106,8 @@ impl Scene {
             pages: pages.iter().map(|&(node, pages)| (NodeId(node), Pages(pages))).collect(),
             users: users.map(|&(tid, faults)| RegionUse { task: task_id(tid), faults }).collect(),
             age: Nanos(0),
+            rests: false,
+            stays: false,
         });
     }
 

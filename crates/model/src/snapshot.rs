@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, CpuId, CpuSet, Nanos, NodeId, Pages, ProcessId, RegionId, TaskId, Topology};
+use crate::{
+    Bytes, CpuId, CpuSet, Nanos, NodeId, ObjectId, Pages, ProcessId, RegionId, TaskId, Topology,
+};
 
 /// How good a piece of evidence is, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -79,6 +81,9 @@ pub struct Task {
     pub cpu_time: Nanos,
     /// CPU time used since the last snapshot, per mille of one CPU.
     pub busy_permille: u32,
+    /// Time it was runnable without running since the last snapshot, per mille.
+    #[serde(default)]
+    pub waiting_permille: u32,
     /// Age: time since it started.
     pub age: Nanos,
     /// What it is doing.
@@ -109,6 +114,12 @@ pub struct Region {
     pub users: Vec<RegionUse>,
     /// Age of the newest evidence.
     pub age: Nanos,
+    /// Its pages were refused of late: for now they stay where they are.
+    #[serde(default)]
+    pub rests: bool,
+    /// Its pages are never moved: whoever uses them has to come to them.
+    #[serde(default)]
+    pub stays: bool,
 }
 
 impl Region {
@@ -143,6 +154,12 @@ pub struct Snapshot {
     pub tasks: Vec<Task>,
     /// Regions with evidence, ascending by id.
     pub regions: Vec<Region>,
+    /// What several processes in our care map, ascending by process and address.
+    #[serde(default)]
+    pub common: Vec<SharedRange>,
+    /// Tasks that belong on one node together, each list ascending: a virtual machine's virtual nodes.
+    #[serde(default)]
+    pub units: Vec<Vec<TaskId>>,
     /// How much the tasks of each process share, ascending by process; processes nothing is
     /// known of are missing.
     pub sharing: Vec<Sharing>,
@@ -152,6 +169,29 @@ pub struct Snapshot {
     pub kernel_tiering: bool,
     /// What acting costs here, measured while acting.
     pub costs: Costs,
+}
+
+/// A piece of an object in one address space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedRange {
+    /// Whose address space.
+    pub process: ProcessId,
+    /// First address.
+    pub start: u64,
+    /// Length.
+    pub len: Bytes,
+    /// Of what.
+    pub object: ObjectId,
+    /// Where in it the piece begins, in bytes.
+    pub offset: u64,
+}
+
+impl SharedRange {
+    /// First address behind it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.start + self.len.0
+    }
 }
 
 /// How much the tasks of a process share its memory.

@@ -70,6 +70,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         last_cpu: CpuId(cpu_of(n, tasks, load)),
         cpu_time: Nanos(10_000_000_000),
         busy_permille: 1000,
+        waiting_permille: 0,
         age: Nanos(10_000_000_000),
         state: TaskState::Runnable,
         faults: vec![NodeFaults { node: home(n), private: 1024, shared: 0 }],
@@ -86,6 +87,8 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
             pages: vec![(home(n), Pages(400 + u64::from(scatter(i) % 112)))],
             users: users.filter(|&n| n < tasks).map(of).collect(),
             age: Nanos(0),
+            rests: false,
+            stays: false,
         }
     };
     let state = |id| NodeState {
@@ -105,6 +108,8 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         isolated: Default::default(),
         nodes: (0..NODES).map(state).collect(),
         tasks: (0..tasks).map(task).collect(),
+        common: Vec::new(),
+        units: Vec::new(),
         regions: (0..2 * tasks).map(region).collect(),
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,

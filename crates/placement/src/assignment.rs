@@ -18,7 +18,8 @@ pub struct Assignment<'a> {
     at: Vec<usize>,
     load: Vec<usize>,
     weights: Vec<Vec<(usize, u64)>>,
-    cost: Vec<u64>,
+    /// Where each bundle's memory is cheapest, and what it costs there.
+    memory: Vec<(usize, u64)>,
     task_cost: u64,
     total: u64,
     scratch: Vec<(usize, u64)>,
@@ -34,9 +35,9 @@ impl<'a> Assignment<'a> {
         }
         let weights: Vec<_> = demand.bundles.iter().map(|bundle| bundle.weights(&at)).collect();
         let costs = demand.bundles.iter().zip(&weights);
-        let cost: Vec<u64> = costs.map(|(b, weights)| demand.best_memory(b, weights).1).collect();
-        let total = cost.iter().sum();
-        Assignment { demand, at, load, weights, cost, task_cost, total, scratch: Vec::new() }
+        let memory: Vec<_> = costs.map(|(b, weights)| demand.best_memory(b, weights)).collect();
+        let total = memory.iter().map(|(_, cost)| cost).sum();
+        Assignment { demand, at, load, weights, memory, task_cost, total, scratch: Vec::new() }
     }
 
     /// The node of each task, by index.
@@ -54,9 +55,19 @@ impl<'a> Assignment<'a> {
         self.total
     }
 
+    /// What each task costs that is not where it is now.
+    pub fn task_cost(&self) -> u64 {
+        self.task_cost
+    }
+
     /// What one bundle costs.
     pub fn cost_of(&self, bundle: usize) -> u64 {
-        self.cost[bundle]
+        self.memory[bundle].1
+    }
+
+    /// The node where one bundle's memory is cheapest.
+    pub fn memory_of(&self, bundle: usize) -> usize {
+        self.memory[bundle].0
     }
 
     /// The weight of a bundle's users on each node that has some.
@@ -100,9 +111,9 @@ impl<'a> Assignment<'a> {
         for &(b, weight) in &who.bundles {
             let weights = &mut self.weights[b];
             shift(weights, weight, from, to);
-            let cost = self.demand.best_memory(&self.demand.bundles[b], weights).1;
-            self.total = self.total - self.cost[b] + cost;
-            self.cost[b] = cost;
+            let best = self.demand.best_memory(&self.demand.bundles[b], weights);
+            let before = std::mem::replace(&mut self.memory[b], best);
+            self.total = self.total - before.1 + best.1;
         }
     }
 
@@ -116,7 +127,7 @@ impl<'a> Assignment<'a> {
             self.scratch.clone_from(&self.weights[b]);
             shift(&mut self.scratch, weight, from, to);
             let cost = self.demand.best_memory(&self.demand.bundles[b], &self.scratch).1;
-            total = total - self.cost[b] + cost;
+            total = total - self.memory[b].1 + cost;
         }
         total
     }

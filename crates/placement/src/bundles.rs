@@ -4,11 +4,10 @@
 //! its memory, they are spread over its busy tasks, as far as it is shared; a process that shares
 //! everything is one bundle.
 
-use std::collections::BTreeMap;
-
 use numaherd_model::{Nanos, ProcessId, Region, Snapshot, TaskId};
 
 use crate::demand::{Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
+use crate::objects::twins;
 
 /// A user with fewer faults in a region than 1 in this many of its heaviest user's is left out.
 const NEGLIGIBLE: u64 = 24;
@@ -41,7 +40,8 @@ pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Op
     if busy < 2 {
         return Some(0);
     }
-    let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process)?;
+    let found = snapshot.sharing.binary_search_by_key(&process, |sharing| sharing.process);
+    let sharing = &snapshot.sharing[found.ok()?];
     if sharing.samples < MIN_PAIRS {
         return None;
     }
@@ -51,24 +51,26 @@ pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Op
 
 /// A process's busy tasks, by index, and how much of its memory they share.
 struct Mates {
+    process: ProcessId,
     permille: u64,
     tasks: Vec<usize>,
 }
 
-fn mates(snapshot: &Snapshot) -> BTreeMap<ProcessId, Mates> {
-    let mut busy: BTreeMap<ProcessId, Vec<usize>> = BTreeMap::new();
-    for (index, task) in snapshot.tasks.iter().enumerate() {
-        if task.busy_permille >= CLAIMS_A_CPU {
-            busy.entry(task.process).or_default().push(index);
-        }
-    }
-    let with = |(process, tasks): (ProcessId, Vec<usize>)| {
-        let shared = shared_permille(snapshot, process, tasks.len() as u64).unwrap_or(0);
-        let permille =
-            if tasks.len() <= MANY_MATES { shared } else { (shared + 500) / 1000 * 1000 };
-        (process, Mates { permille, tasks })
+/// Every process with busy tasks, ascending.
+fn mates(snapshot: &Snapshot) -> Vec<Mates> {
+    let tasks = snapshot.tasks.iter().enumerate();
+    let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
+    let mut busy: Vec<(ProcessId, usize)> = busy.map(|(i, task)| (task.process, i)).collect();
+    busy.sort_unstable();
+    let of_process = busy.chunk_by(|a, b| a.0 == b.0);
+    let with = |together: &[(ProcessId, usize)]| {
+        let process = together[0].0;
+        let shared = shared_permille(snapshot, process, together.len() as u64).unwrap_or(0);
+        let few = together.len() <= MANY_MATES;
+        let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
+        Mates { process, permille, tasks: together.iter().map(|(_, task)| *task).collect() }
     };
-    busy.into_iter().map(with).collect()
+    of_process.map(with).collect()
 }
 
 /// Regions with the same users, being put together: each user's faults in them.
@@ -76,45 +78,101 @@ fn mates(snapshot: &Snapshot) -> BTreeMap<ProcessId, Mates> {
 struct Group {
     users: Vec<(usize, u64)>,
     regions: Vec<usize>,
+    stays: bool,
+}
+
+impl Group {
+    fn tasks(&self) -> impl Iterator<Item = usize> + '_ {
+        self.users.iter().map(|user| user.0)
+    }
+}
+
+/// What all tasks of a process use alike, of what is moved or of what stays.
+struct Commons<'a> {
+    mates: &'a Mates,
+    stays: bool,
+    faults: u64,
+    regions: Vec<usize>,
 }
 
 /// Takes regions with the same users together. A user's faults are those seen, less what is
 /// shared; as far as a process is shared, all its busy tasks use its memory alike.
 fn groups(snapshot: &Snapshot) -> Vec<Group> {
-    let mates = mates(snapshot);
+    let all_mates = mates(snapshot);
+    let twins = twins(snapshot);
+    let mut is_twin = vec![false; if twins.is_empty() { 0 } else { snapshot.regions.len() }];
+    twins.iter().flatten().for_each(|&r| is_twin[r] = true);
+    // Regions are ascending by process, too.
+    let mut next = all_mates.as_slice();
     let mut known = Indices { snapshot, last: 0 };
     let mut apart: Vec<Group> = Vec::new();
-    let mut together: BTreeMap<ProcessId, (u64, Vec<usize>)> = BTreeMap::new();
+    let mut commons: Vec<Commons<'_>> = Vec::new();
     for (r, region) in snapshot.regions.iter().enumerate() {
-        let mates = mates.get(&region.id.process);
-        if mates.is_some_and(|mates| mates.permille == 1000) {
-            let (faults, regions) = together.entry(region.id.process).or_default();
-            *faults += region.users.iter().map(|user| user.faults).sum::<u64>();
-            regions.push(r);
+        while next.first().is_some_and(|mates| mates.process < region.id.process) {
+            next = &next[1..];
+        }
+        let mates = next.first().filter(|mates| mates.process == region.id.process);
+        if is_twin.get(r) == Some(&true) {
+            continue;
+        }
+        let stays = region.stays || snapshot.kernel_tiering;
+        if let Some(mates) = mates.filter(|mates| mates.permille == 1000) {
+            let faults = region.users.iter().map(|user| user.faults).sum::<u64>();
+            let mut last = commons.iter_mut().rev().take(2);
+            let same = |c: &&mut Commons| c.mates.process == mates.process && c.stays == stays;
+            match last.find(same) {
+                Some(common) => {
+                    common.faults += faults;
+                    common.regions.push(r);
+                }
+                None => commons.push(Commons { mates, stays, faults, regions: vec![r] }),
+            }
             continue;
         }
         let users = users_of(region, &mut known, mates);
         if !users.is_empty() {
-            apart.push(Group { users, regions: vec![r] });
+            apart.push(Group { users, regions: vec![r], stays });
         }
     }
+    apart.extend(twins.iter().map(|twins| common(snapshot, &mut known, &all_mates, twins)));
+    apart.retain(|group| !group.users.is_empty());
     // Equal users become neighbours; the sort is stable, so regions stay ascending.
-    apart.sort_by(|a, b| a.users.iter().map(|u| u.0).cmp(b.users.iter().map(|u| u.0)));
+    apart.sort_by(|a, b| a.stays.cmp(&b.stays).then_with(|| a.tasks().cmp(b.tasks())));
     apart.dedup_by(|next, group| {
-        let same = group.users.iter().map(|u| u.0).eq(next.users.iter().map(|u| u.0));
+        let same = group.stays == next.stays && group.tasks().eq(next.tasks());
         if same {
             group.regions.append(&mut next.regions);
             group.users.iter_mut().zip(&next.users).for_each(|(sum, user)| sum.1 += user.1);
         }
         same
     });
-    for (process, (faults, regions)) in together.into_iter().filter(|(_, (faults, _))| *faults > 0)
-    {
-        let tasks = mates.get(&process).map_or(&[][..], |mates| &mates.tasks);
-        let each = faults.div_ceil(tasks.len().max(1) as u64);
-        apart.push(Group { users: tasks.iter().map(|&task| (task, each)).collect(), regions });
+    for Commons { mates, stays, faults, regions } in commons.into_iter().filter(|c| c.faults > 0) {
+        let each = faults.div_ceil(mates.tasks.len().max(1) as u64);
+        let users = mates.tasks.iter().map(|&task| (task, each)).collect();
+        apart.push(Group { users, regions, stays });
     }
     apart
+}
+
+/// Regions of several processes that are the same memory: the users of each, and of the pages only
+/// those of the region that knows most of them.
+fn common(
+    snapshot: &Snapshot,
+    known: &mut Indices<'_>,
+    all_mates: &[Mates],
+    twins: &[usize],
+) -> Group {
+    let mut users: Vec<(usize, u64)> = Vec::new();
+    for &r in twins {
+        let region = &snapshot.regions[r];
+        let found = all_mates.binary_search_by_key(&region.id.process, |mates| mates.process);
+        users.extend(users_of(region, known, found.ok().map(|i| &all_mates[i])));
+    }
+    users.sort_unstable();
+    let most = |r: &usize| (snapshot.regions[*r].known_pages(), std::cmp::Reverse(*r));
+    let regions = twins.iter().copied().max_by_key(most).into_iter().collect();
+    let stays = twins.iter().any(|&r| snapshot.regions[r].stays) || snapshot.kernel_tiering;
+    Group { users, regions, stays }
 }
 
 /// A region's users, by index and ascending, with their faults.
@@ -169,7 +227,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
         task.evidence = task.evidence.max(*faults);
     }
     let bundle = |(b, group): (usize, Group)| {
-        let Group { mut users, regions } = group;
+        let Group { mut users, regions, stays } = group;
         let mut age = Nanos(0);
         for (task, faults) in &mut users {
             let seen = &snapshot.tasks[*task];
@@ -185,6 +243,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask]) -> Vec<Bundle> {
             pages: pages_of(snapshot, &regions),
             users,
             regions,
+            stays,
         }
     };
     groups.into_iter().enumerate().map(bundle).collect()

@@ -10,11 +10,13 @@
 //! Worked example: a task busy 50 % with 300 of its 400 faults in a bundle has a weight of
 //! 500 ‰ × 3/4 = 0.375 of [`SHARE`] there.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use numaherd_model::{CpuId, CpuSet, NodeId, Snapshot, TaskId};
+use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
 
 use crate::bundles::bundles;
+use crate::units;
 
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
@@ -25,6 +27,10 @@ pub const MIN_FAULTS: u64 = 48;
 
 /// Busy per mille from which a task claims a CPU.
 pub const CLAIMS_A_CPU: u32 = 250;
+
+/// Free memory that a node keeps above its high watermark, per mille of its memory: what the check
+/// asks for.
+const MARGIN_PERMILLE: u64 = 20;
 
 /// Up to so many nodes, every one is tried for a bundle's memory; beyond, those that hold some
 /// of it or run one of its users. A node that is neither can be cheapest only as a middle
@@ -46,6 +52,8 @@ pub struct DemandTask {
     pub now: usize,
     /// Whether we put it there.
     pub placed: bool,
+    /// Belongs to a unit: it goes with that, whatever is known of it.
+    pub tied: bool,
     /// Bundles it uses, with its weight in each.
     pub bundles: Vec<(usize, u64)>,
 }
@@ -61,6 +69,8 @@ pub struct Bundle {
     pub pages: Vec<(usize, u64)>,
     /// Cost of moving one page, in the same unit as weight × distance.
     pub page_cost: u64,
+    /// Its pages are never moved.
+    pub stays: bool,
 }
 
 impl Bundle {
@@ -95,10 +105,12 @@ impl Bundle {
 pub struct Demand {
     /// Nodes, ascending by id; every index below refers to this.
     pub nodes: Vec<NodeId>,
-    /// SLIT less 10, from CPU's node to memory's node.
-    pub excess: Vec<Vec<u64>>,
+    /// SLIT less 10, memory's node by memory's node, each to every CPU's node.
+    excess: Vec<u64>,
     /// Whether a node has memory.
     pub has_memory: Vec<bool>,
+    /// Pages that a node can take without coming near its high watermark.
+    pub room: Vec<u64>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
     /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
@@ -119,11 +131,13 @@ impl Demand {
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
         let (mut tasks, masks) = tasks(snapshot);
-        let bundles = bundles(snapshot, &mut tasks);
+        let mut bundles = bundles(snapshot, &mut tasks);
+        units::tie(snapshot, &mut tasks, &mut bundles);
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
-            excess: nodes.iter().map(|a| nodes.iter().map(|b| excess_of(a, b)).collect()).collect(),
+            excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
+            room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
             capacity: capacity(snapshot, claims),
             nodes,
             masks,
@@ -138,6 +152,31 @@ impl Demand {
         &self.masks[self.tasks[task].mask][node]
     }
 
+    /// SLIT less 10 from memory on one node to CPUs on another, both by index.
+    #[must_use]
+    pub fn distance(&self, memory: usize, cpus: usize) -> u64 {
+        self.excess[memory * self.nodes.len() + cpus]
+    }
+
+    /// Whether it is known, or does not matter, where a task's memory is.
+    #[must_use]
+    pub fn is_known(&self, task: usize) -> bool {
+        let task = &self.tasks[task];
+        task.claims_cpu && (task.tied || task.evidence >= MIN_FAULTS)
+    }
+
+    /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
+    /// distance to its pages.
+    fn as_it_lies(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
+        let known = bundle.known_pages().max(1);
+        let most = bundle.pages.iter().max_by_key(|&&(node, pages)| (pages, Reverse(node)));
+        let cost = weights.iter().map(|&(from, weight)| {
+            let far = |&(node, pages): &(usize, u64)| pages * self.distance(node, from) * 1000;
+            weight * (bundle.pages.iter().map(far).sum::<u64>() / known) / 1000
+        });
+        (most.map_or(0, |&(node, _)| node), cost.sum())
+    }
+
     /// Whether a task may run on more than one node.
     #[must_use]
     pub fn has_choice(&self, task: usize) -> bool {
@@ -145,25 +184,37 @@ impl Demand {
     }
 
     /// The node where a bundle's memory costs least, given the weight of its users on each node,
-    /// and what it costs there: Σ weight × distance, and moving what is elsewhere. Ties go to the
-    /// node that holds most of it, then to the lower id.
+    /// and what it costs there: Σ weight × distance, and moving what is elsewhere. Of nodes that
+    /// have room for that, if there is one: else tasks must go to their memory. Ties go to the node
+    /// that holds most of it, then to the lower id. What is never moved costs what it costs where it
+    /// lies.
     #[must_use]
     pub fn best_memory(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
+        if bundle.stays {
+            return self.as_it_lies(bundle, weights);
+        }
         let known = bundle.known_pages();
-        let key = |node: usize| {
+        let better = |best: Option<(bool, u64, u64, usize)>, node: usize| {
             let there = bundle.pages_on(node);
-            let distance = weights.iter().map(|&(from, weight)| weight * self.excess[from][node]);
-            let cost = distance.sum::<u64>() + (known - there) * bundle.page_cost;
-            (cost, u64::MAX - there, node)
+            let moving = (known - there) * bundle.page_cost;
+            let full = known - there > self.room[node];
+            // Moving alone is dearer: most nodes of a large machine are done with here.
+            if !self.has_memory[node] || best.is_some_and(|best| (best.0, best.1) < (full, moving))
+            {
+                return best;
+            }
+            let row = &self.excess[node * self.nodes.len()..];
+            let distance = weights.iter().map(|&(from, weight)| weight * row[from]);
+            let key = (full, distance.sum::<u64>() + moving, u64::MAX - there, node);
+            Some(best.map_or(key, |best| best.min(key)))
         };
         let concerned = bundle.pages.iter().chain(weights).map(|&(node, _)| node);
         let cheapest = match self.nodes.len() {
             0..=FEW_NODES => None,
-            _ => concerned.filter(|&node| self.has_memory[node]).map(key).min(),
+            _ => concerned.fold(None, better),
         };
-        let anywhere = || (0..self.nodes.len()).filter(|&n| self.has_memory[n]).map(key).min();
-        let cheapest = cheapest.or_else(anywhere);
-        cheapest.map_or((0, 0), |(cost, _, node)| (node, cost))
+        let cheapest = cheapest.or_else(|| (0..self.nodes.len()).fold(None, better));
+        cheapest.map_or((0, 0), |(_, cost, _, node)| (node, cost))
     }
 
     /// What all bundles cost.
@@ -176,7 +227,7 @@ impl Demand {
     #[must_use]
     pub fn strength_permille(&self, at: &[usize]) -> u32 {
         let (mut local, mut all) = (0, 0);
-        for bundle in &self.bundles {
+        for bundle in self.bundles.iter().filter(|bundle| !bundle.pages.is_empty()) {
             let pages = bundle.known_pages();
             for &(task, weight) in &bundle.users {
                 all += weight;
@@ -185,6 +236,14 @@ impl Demand {
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
     }
+}
+
+/// Pages that a node can take: what is free above its high watermark and a margin.
+fn room(snapshot: &Snapshot, node: &numaherd_model::Node) -> u64 {
+    let state = snapshot.node(node.id);
+    let (free, high) = state.map_or((0, 0), |state| (state.free.0, state.high_watermark.0));
+    let margin = node.memory.0 / snapshot.page_size.0.max(1) * MARGIN_PERMILLE / 1000;
+    free.saturating_sub(high + margin)
 }
 
 /// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
@@ -210,16 +269,22 @@ fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
 /// The tasks, and the distinct masks of their owners.
 fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
     let nodes = &snapshot.topology.nodes;
-    let node_of =
-        nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (c, n)));
-    let node_of: BTreeMap<CpuId, usize> = node_of.collect();
+    let mut node_of: Vec<Option<usize>> = Vec::new();
+    for (n, cpu) in
+        nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (n, c)))
+    {
+        let cpu = cpu.0 as usize;
+        node_of.resize(node_of.len().max(cpu + 1), None);
+        node_of[cpu] = Some(n);
+    }
     let mut mask_of: BTreeMap<(&CpuSet, Option<usize>), usize> = BTreeMap::new();
     let mut masks = Vec::new();
     let mut tasks = Vec::with_capacity(snapshot.tasks.len());
     for task in &snapshot.tasks {
         let home =
             task.home.and_then(|home| nodes.binary_search_by_key(&home, |node| node.id).ok());
-        let now = home.or_else(|| node_of.get(&task.last_cpu).copied()).unwrap_or(0);
+        let runs_on = || node_of.get(task.last_cpu.0 as usize).copied().flatten();
+        let now = home.or_else(runs_on).unwrap_or(0);
         let only = task.fixed.then_some(now);
         let mask = *mask_of.entry((&task.cpus_owner, only)).or_insert_with(|| {
             masks.push(mask(snapshot, &task.cpus_owner, only));
@@ -232,6 +297,7 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
             mask,
             now,
             placed: task.home.is_some(),
+            tied: false,
             bundles: Vec::new(),
         });
     }
@@ -254,6 +320,24 @@ fn mask(snapshot: &Snapshot, owner: &CpuSet, only: Option<usize>) -> Vec<CpuSet>
 mod tests {
     use super::*;
     use numaherd_model::scene::Scene;
+
+    #[test]
+    fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 400)], &[(0, 128), (1, 384)]);
+        scene.edit().regions[0].stays = true;
+        let demand = Demand::new(&scene.snapshot());
+        // three quarters at SLIT 21: 0.75 × 11 there, a quarter of it beside most of the pages
+        assert_eq!(demand.total_cost(&[0]), SHARE * 11 * 3 / 4);
+        assert_eq!(demand.total_cost(&[1]), SHARE * 11 / 4);
+        assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]).0, 1);
+        // where the kernel tiers memory, all of it stays
+        scene.edit().regions[0].stays = false;
+        assert!(Demand::new(&scene.snapshot()).total_cost(&[1]) < SHARE);
+        scene.edit().kernel_tiering = true;
+        assert_eq!(Demand::new(&scene.snapshot()).total_cost(&[1]), SHARE * 11 / 4);
+    }
 
     #[test]
     fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {
@@ -344,6 +428,31 @@ mod tests {
         let demand = Demand::new(&scene.snapshot());
         assert!(!demand.has_choice(0) && demand.cpus(0, 0).is_empty());
         assert_eq!(demand.cpus(0, 1).to_string(), "4-7");
+    }
+
+    #[test]
+    fn memory_that_fits_nowhere_else_stays_and_tasks_go_to_it() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 4, 1000);
+        scene.region(0, &[(1, 100)], &[(0, 512)]);
+        scene.edit().costs.page_move.0 = 0;
+        // Nothing is dearer than a task that is remote: the memory would come to node 1.
+        let best = |scene: &Scene| {
+            let demand = Demand::new(&scene.snapshot());
+            demand.best_memory(&demand.bundles[0], &[(1, SHARE)])
+        };
+        assert_eq!(best(&scene), (1, 0));
+        // 4096 below the watermark, 2 % of 2 GiB are 10485 pages: 14581 + 512 are needed.
+        scene.edit().nodes[1].free.0 = 15_092;
+        assert_eq!(best(&scene), (0, SHARE * 11));
+        assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1), [0]);
+        scene.edit().nodes[1].free.0 = 15_093;
+        assert_eq!(best(&scene), (1, 0));
+        // With no room anywhere, it is as if there were.
+        scene.edit().regions[0].pages =
+            vec![(NodeId(0), numaherd_model::Pages(256)), (NodeId(1), numaherd_model::Pages(256))];
+        scene.edit().nodes.iter_mut().for_each(|node| node.free.0 = 0);
+        assert_eq!(best(&scene), (1, 0));
     }
 
     #[test]

@@ -18,7 +18,9 @@ use numaherd_model::{
 };
 
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
-use crate::{bundles, pages, search};
+use crate::mechanisms::Mechanisms;
+use crate::outlook::Outlook;
+use crate::{bundles, interleave, pages, relief, search};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -41,31 +43,59 @@ const IDLE_PATIENCE: Nanos = Nanos(1_000_000_000);
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
 const CONVERGED_PERMILLE: u32 = 900;
 
+/// With nothing to do for this long, all has converged, however little is local: memory that
+/// several nodes use, or that cannot be moved, stays remote. Guessed: several passes of the
+/// kernel's scan.
+const QUIET: Nanos = Nanos(10_000_000_000);
+
 /// Herd's memory between snapshots.
 #[derive(Debug)]
 pub struct Herd {
-    moves_pages: bool,
-    placed_at: BTreeMap<TaskId, Nanos>,
+    mechanisms: Mechanisms,
+    /// Since when nothing was to do.
+    quiet_since: Option<Nanos>,
+    /// The same, but for memory that is being shared out.
+    calm_since: Option<Nanos>,
+    /// One for each task of the last snapshot, in its order.
+    tasks: Vec<Known>,
     moved_at: BTreeMap<RegionId, Nanos>,
-    first_seen: BTreeMap<TaskId, Nanos>,
+}
+
+/// What is remembered of a task.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    id: TaskId,
+    first_seen: Nanos,
+    placed_at: Option<Nanos>,
+    /// When it was let go because it waited for a CPU.
+    relieved_at: Option<Nanos>,
+    /// How long it usually waits for a CPU while it is not placed, per mille of the time.
+    usual_wait_permille: u32,
 }
 
 impl Herd {
     /// The whole of it.
     #[must_use]
     pub fn new() -> Herd {
+        Herd::with(Mechanisms::default())
+    }
+
+    /// With only these of its parts.
+    #[must_use]
+    pub fn with(mechanisms: Mechanisms) -> Herd {
         Herd {
-            moves_pages: true,
-            placed_at: BTreeMap::new(),
+            mechanisms,
+            quiet_since: None,
+            calm_since: None,
+            tasks: Vec::new(),
             moved_at: BTreeMap::new(),
-            first_seen: BTreeMap::new(),
         }
     }
 
     /// Places tasks and leaves pages to the kernel: for measuring what each part is worth.
     #[must_use]
     pub fn tasks_only() -> Herd {
-        Herd { moves_pages: false, ..Herd::new() }
+        Herd::with(Mechanisms { pages: false, ..Mechanisms::default() })
     }
 
     /// Whether the region was left in peace for long enough.
@@ -83,23 +113,45 @@ impl Herd {
         }
     }
 
+    /// Forgets tasks that the snapshot does not have, and meets those that are new.
+    fn meet(&mut self, snapshot: &Snapshot) {
+        let mut before = std::mem::take(&mut self.tasks).into_iter().peekable();
+        let meet = |task: &Task| {
+            while before.next_if(|known| known.id < task.id).is_some() {}
+            let new = Known {
+                id: task.id,
+                first_seen: snapshot.time,
+                placed_at: None,
+                relieved_at: None,
+                usual_wait_permille: task.waiting_permille,
+            };
+            let mut known = before.next_if(|known| known.id == task.id).unwrap_or(new);
+            if task.home.is_none() {
+                let waits = known.usual_wait_permille * 7 + task.waiting_permille;
+                known.usual_wait_permille = waits / 8;
+            }
+            known
+        };
+        self.tasks = snapshot.tasks.iter().map(meet).collect();
+    }
+
     /// How long we have known a task.
-    fn known_for(&self, task: TaskId, now: Nanos) -> Nanos {
-        now.since(self.first_seen.get(&task).copied().unwrap_or(now))
+    fn known_for(&self, task: usize, now: Nanos) -> Nanos {
+        now.since(self.tasks[task].first_seen)
     }
 
     /// Evidence of most busy tasks, and for each process with several of them, whether they
     /// share their memory. Tasks that have long shown neither are not waited for.
     fn waits_for(&self, demand: &Demand, snapshot: &Snapshot) -> Option<Waiting> {
-        let mut together: BTreeMap<ProcessId, u64> = BTreeMap::new();
+        let mut together: Vec<ProcessId> = Vec::new();
         let (mut known, mut busy) = (0, 0);
-        for (task, seen) in demand.tasks.iter().zip(&snapshot.tasks).filter(|(t, _)| t.claims_cpu) {
+        for (i, task) in demand.tasks.iter().enumerate().filter(|(_, task)| task.claims_cpu) {
             let has_evidence = task.evidence >= MIN_FAULTS;
-            let new = self.known_for(task.id, snapshot.time) < PATIENCE;
+            let new = self.known_for(i, snapshot.time) < PATIENCE;
             known += u64::from(has_evidence);
             busy += u64::from(has_evidence || new);
             if new {
-                *together.entry(seen.process).or_default() += 1;
+                together.push(snapshot.tasks[i].process);
             }
         }
         if known == 0 || known * 1000 < busy * ENOUGH_KNOWN_PERMILLE {
@@ -108,10 +160,11 @@ impl Herd {
         if snapshot.grade != EvidenceGrade::HintingFaults {
             return None;
         }
-        let unknown = |(process, busy): &(&ProcessId, &u64)| {
-            bundles::shared_permille(snapshot, **process, **busy).is_none()
+        together.sort_unstable();
+        let unknown = |busy: &&[ProcessId]| {
+            bundles::shared_permille(snapshot, busy[0], busy.len() as u64).is_none()
         };
-        let (&process, _) = together.iter().find(unknown)?;
+        let process = together.chunk_by(ProcessId::eq).find(unknown)?[0];
         let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process);
         Some(Waiting::Sharing { process, pairs: sharing.map_or(0, |sharing| sharing.samples) })
     }
@@ -120,19 +173,16 @@ impl Herd {
     /// memory is.
     fn nobody_is_left(&self, demand: &Demand, now: Nanos, crowded: bool) -> bool {
         demand.tasks.iter().enumerate().all(|(i, task)| {
-            let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
+            let known = demand.is_known(i);
             let patience = if task.claims_cpu { PATIENCE } else { IDLE_PATIENCE };
-            let settled = if known {
-                task.placed || !crowded
-            } else {
-                self.known_for(task.id, now) >= patience
-            };
+            let settled =
+                if known { task.placed || !crowded } else { self.known_for(i, now) >= patience };
             settled || !demand.has_choice(i)
         })
     }
 
-    fn settled(&self, task: TaskId, now: Nanos) -> bool {
-        self.placed_at.get(&task).is_none_or(|&at| now.since(at) >= SETTLE)
+    fn settled(&self, task: usize, now: Nanos) -> bool {
+        self.tasks[task].placed_at.is_none_or(|at| now.since(at) >= SETTLE)
     }
 }
 
@@ -144,68 +194,128 @@ impl Default for Herd {
 
 impl Placement for Herd {
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
-        self.placed_at.retain(|task, _| snapshot.task(*task).is_some());
-        self.first_seen.retain(|task, _| snapshot.task(*task).is_some());
-        for task in &snapshot.tasks {
-            self.first_seen.entry(task.id).or_insert(snapshot.time);
-        }
+        self.meet(snapshot);
         let demand = Demand::new(snapshot);
         let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
         let strength_permille = demand.strength_permille(&today);
+        let mut actions = self.releases(&demand, snapshot);
         let waiting = self.waits_for(&demand, snapshot);
         if waiting.is_some() {
-            return Plan { strength_permille, waiting, ..Plan::default() };
+            return Plan { actions, strength_permille, waiting, ..Plan::default() };
         }
-        let mut at = search::improve(&demand, TASK_COST);
-        let unsettled =
-            |i: usize| demand.tasks[i].placed && !self.settled(demand.tasks[i].id, snapshot.time);
-        if (0..at.len()).any(|i| at[i] != today[i] && unsettled(i)) {
-            // Half a swap would overload a node: wait for all of it.
-            at.clone_from(&today);
-        }
-        let crowded = is_crowded(&demand);
-        let mut actions = Vec::new();
-        for (i, task) in demand.tasks.iter().enumerate() {
-            let known = task.evidence >= MIN_FAULTS && task.claims_cpu;
-            let stays = at[i] == today[i];
-            if task.placed && !task.claims_cpu && self.settled(task.id, snapshot.time) {
-                self.placed_at.remove(&task.id);
-                actions.push(release(&snapshot.tasks[i]));
-                continue;
-            }
-            if stays && !crowded {
-                continue;
-            }
-            let cpus = demand.cpus(i, at[i]);
-            if !known || cpus.is_empty() || !demand.has_choice(i) || (task.placed && stays) {
-                continue;
-            }
-            self.placed_at.insert(task.id, snapshot.time);
-            let node = demand.nodes[at[i]];
-            let reason = reason(&demand, &at, i, stays);
-            actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });
-        }
-        let mut follow = pages::follow(snapshot, &demand, &at);
+        let at = self.assign(&demand, &today, snapshot.time);
+        let crowded = self.mechanisms.hold && is_crowded(&demand);
+        let outlook = Outlook::new(&demand, &at);
+        actions.extend(self.placements(&demand, &outlook, &at, crowded, snapshot.time));
+        let mut follow = pages::follow(snapshot, &demand, &outlook);
         follow.retain(|action| self.may_move_again(action, snapshot.time));
-        let waiting = !actions.is_empty() || !follow.is_empty();
-        if self.moves_pages {
-            self.remember(&follow, snapshot.time);
-            actions.extend(follow);
+        if !self.mechanisms.pages {
+            follow.clear();
         }
-        let converged = (!waiting || !self.moves_pages && actions.is_empty())
-            && self.nobody_is_left(&demand, snapshot.time, crowded)
-            && strength_permille >= CONVERGED_PERMILLE;
+        let calm = actions.is_empty() && follow.is_empty();
+        self.calm_since = if calm { self.calm_since.or(Some(snapshot.time)) } else { None };
+        follow.extend(self.shared_out(snapshot, &demand, &outlook));
+        self.remember(&follow, snapshot.time);
+        actions.extend(follow);
+        let quiet = actions.is_empty() && self.nobody_is_left(&demand, snapshot.time, crowded);
+        let converged = quiet && self.is_enough(strength_permille, snapshot.time);
+        self.quiet_since = if quiet { self.quiet_since.or(Some(snapshot.time)) } else { None };
         Plan { actions, strength_permille, converged, waiting: None }
     }
 }
 
-/// Gives a task that hardly runs its owner's CPUs back: it gains nothing, and would be in the
-/// way of its owner's next plans.
-fn release(task: &Task) -> Action {
-    Action::ReleaseTask {
-        task: task.id,
-        cpus: task.cpus_owner.clone(),
-        reason: Reason::Idle { permille: task.busy_permille },
+impl Herd {
+    /// Where every task should be: by the search, unless that moves somebody who is not to move
+    /// now.
+    fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> Vec<usize> {
+        let at = match self.mechanisms.exact {
+            true => search::improve(demand, TASK_COST),
+            false => search::descend(demand, TASK_COST).into_nodes(),
+        };
+        let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
+        // Half a swap would overload a node: wait for all of it.
+        let rests = |i: usize| unsettled(i) || self.is_relieved(i, now);
+        if (0..at.len()).any(|i| at[i] != today[i] && rests(i)) { today.to_vec() } else { at }
+    }
+
+    /// Placed tasks that get the CPUs of their owner back.
+    fn releases(&mut self, demand: &Demand, snapshot: &Snapshot) -> Vec<Action> {
+        let now = snapshot.time;
+        let mut room = None;
+        let mut actions = Vec::new();
+        for (i, task) in snapshot.tasks.iter().enumerate().filter(|(_, task)| task.home.is_some()) {
+            let usual = self.tasks[i].usual_wait_permille;
+            let squeezed = self.mechanisms.relief
+                && relief::is_squeezed(task, usual)
+                && room.get_or_insert_with(|| relief::Room::new(demand)).is_elsewhere(demand, i);
+            let reason = if task.fixed {
+                Reason::NotOurs
+            } else if squeezed {
+                self.tasks[i].relieved_at = Some(now);
+                Reason::Squeezed { permille: task.waiting_permille }
+            } else if !demand.tasks[i].claims_cpu && self.settled(i, now) {
+                Reason::Idle { permille: task.busy_permille }
+            } else {
+                continue;
+            };
+            self.tasks[i].placed_at = None;
+            let cpus = task.cpus_owner.clone();
+            actions.push(Action::ReleaseTask { task: task.id, cpus, reason });
+        }
+        actions
+    }
+
+    /// Tasks that are put, or held, where `at` says.
+    fn placements(
+        &mut self,
+        demand: &Demand,
+        outlook: &Outlook,
+        at: &[usize],
+        crowded: bool,
+        now: Nanos,
+    ) -> Vec<Action> {
+        let mut actions = Vec::new();
+        for (i, task) in demand.tasks.iter().enumerate() {
+            let known = demand.is_known(i);
+            let stays = at[i] == task.now;
+            if !known || stays && (task.placed || !crowded) || self.is_relieved(i, now) {
+                continue;
+            }
+            let cpus = demand.cpus(i, at[i]);
+            if cpus.is_empty() || !demand.has_choice(i) {
+                continue;
+            }
+            self.tasks[i].placed_at = Some(now);
+            let node = demand.nodes[at[i]];
+            let reason = reason(demand, outlook, at, i, stays);
+            actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });
+        }
+        actions
+    }
+
+    /// Memory that several nodes use, once everybody has been where they are for a while.
+    fn shared_out(&self, snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Action> {
+        let now = snapshot.time;
+        let calm = self.calm_since.is_some_and(|since| now.since(since) >= SETTLE);
+        if !(calm && self.mechanisms.pages && self.mechanisms.interleave) {
+            return Vec::new();
+        }
+        let most = pages::MOST_BYTES.pages(snapshot.page_size);
+        let mut actions = interleave::spread(snapshot, demand, outlook, most);
+        actions.retain(|action| self.may_move_again(action, now));
+        actions
+    }
+
+    /// Whether a task was let go of late because it waited for a CPU.
+    fn is_relieved(&self, task: usize, now: Nanos) -> bool {
+        self.tasks[task].relieved_at.is_some_and(|at| now.since(at) < relief::REST)
+    }
+
+    /// Whether nothing can be expected to become more local, with nothing to do.
+    fn is_enough(&self, strength_permille: u32, now: Nanos) -> bool {
+        let quiet = self.mechanisms.quiet
+            && self.quiet_since.is_some_and(|since| now.since(since) >= QUIET);
+        quiet || strength_permille >= CONVERGED_PERMILLE
     }
 }
 
@@ -219,12 +329,12 @@ fn is_crowded(demand: &Demand) -> bool {
 
 /// Why task `i` belongs where `at` says: memory it uses alone, memory it shares with tasks
 /// there, or nothing but a free CPU.
-fn reason(demand: &Demand, at: &[usize], i: usize, stays: bool) -> Reason {
+fn reason(demand: &Demand, outlook: &Outlook, at: &[usize], i: usize, stays: bool) -> Reason {
     let (mut local, mut with_others, mut all) = (0, 0, 0);
     for &(b, weight) in &demand.tasks[i].bundles {
         let bundle = &demand.bundles[b];
         all += weight;
-        if demand.best_memory(bundle, &bundle.weights(at)).0 == at[i] {
+        if outlook.of(b).memory == at[i] {
             local += weight;
             let mate = |(task, _): &(usize, u64)| *task != i && at[*task] == at[i];
             with_others += if bundle.users.iter().any(mate) { weight } else { 0 };

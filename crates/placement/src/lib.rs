@@ -6,10 +6,16 @@
 //! | [`herd`] | our placement: holds the pieces below together, remembers what it placed when |
 //! | [`demand`] | from a snapshot to an assignment problem in integers |
 //! | [`bundles`] | its larger half: who uses which memory |
+//! | [`objects`] | which memory of several processes is the same |
+//! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
+//! | [`outlook`] | what an assignment means for memory |
 //! | [`pages`] | which regions follow their users |
+//! | [`interleave`] | which regions are shared out over the nodes that use them |
+//! | [`relief`] | which placed tasks wait for a CPU that they could have elsewhere |
+//! | [`mechanisms`] | which parts of herd are in |
 //! | [`kernels`] | the NUMA balancing of kernels, for the simulator |
 
 pub mod assignment;
@@ -17,9 +23,16 @@ pub mod bundles;
 pub mod demand;
 pub mod exact;
 pub mod herd;
+pub mod interleave;
 pub mod kernels;
+pub mod mechanisms;
 pub mod nodeset;
+pub mod objects;
+pub mod outlook;
 pub mod pages;
+pub mod relief;
 pub mod search;
+pub mod units;
 
 pub use herd::Herd;
+pub use mechanisms::Mechanisms;

@@ -7,32 +7,32 @@
 use numaherd_model::{Action, Bytes, NodeId, Pages, Reason, Snapshot};
 
 use crate::demand::Demand;
+use crate::outlook::{Outlook, Prospect};
 
 /// Least share of a region's use, per mille, that must come from the destination. Guessed: well
 /// above half, so that noise in the evidence does not send shared memory to and fro.
-const MIN_USE_PERMILLE: u64 = 600;
+pub const MIN_USE_PERMILLE: u64 = 600;
 
 /// Known pages from which a region is worth a call. Guessed.
-const MIN_KNOWN_PAGES: u64 = 4;
+pub const MIN_KNOWN_PAGES: u64 = 4;
 
 /// Misplaced per mille of a region's known pages from which it is moved: stragglers that the
 /// kernel's faults will bring are not worth a call each.
 const MIN_MISPLACED_PERMILLE: u64 = 60;
 
 /// Most memory that one plan moves.
-const MOST_BYTES: Bytes = Bytes(16 << 20);
+pub const MOST_BYTES: Bytes = Bytes(16 << 20);
 
-/// The moves, most misplaced first, for tasks placed where `at` says.
+/// The moves, most misplaced first.
 #[must_use]
-pub fn follow(snapshot: &Snapshot, demand: &Demand, at: &[usize]) -> Vec<Action> {
+pub fn follow(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Action> {
     if snapshot.kernel_tiering {
         return Vec::new();
     }
     let mut moves = Vec::new();
-    for bundle in &demand.bundles {
-        let weights = bundle.weights(at);
+    for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
+        let &Prospect { ref weights, memory: to } = outlook.of(b);
         let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
-        let (to, _) = demand.best_memory(bundle, &weights);
         let there = weights.iter().filter(|(node, _)| *node == to);
         let permille =
             there.map(|(_, weight)| weight * 1000).sum::<u64>().checked_div(all).unwrap_or(0);
@@ -64,13 +64,25 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, at: &[usize]) -> Vec<Action>
 /// ones. `None` where it is not worth a call.
 fn misplaced(snapshot: &Snapshot, r: usize, to: NodeId) -> Option<Pages> {
     let region = &snapshot.regions[r];
+    if region.rests {
+        return None;
+    }
     let known = region.known_pages().0;
     let elsewhere = known - region.pages_on(to).0;
     if known < MIN_KNOWN_PAGES || elsewhere * 1000 < known * MIN_MISPLACED_PERMILLE {
         return None;
     }
+    Some(Pages(expected_pages(snapshot, r, to)))
+}
+
+/// Pages of a region expected to move to a node, with those not seen yet taken to lie like the seen
+/// ones.
+pub fn expected_pages(snapshot: &Snapshot, r: usize, to: NodeId) -> u64 {
+    let region = &snapshot.regions[r];
+    let known = region.known_pages().0;
+    let elsewhere = known - region.pages_on(to).0;
     let whole = region.len.pages(snapshot.page_size).0;
-    Some(Pages((whole * elsewhere).div_ceil(known)))
+    (whole * elsewhere).div_ceil(known.max(1))
 }
 
 #[cfg(test)]
@@ -80,7 +92,8 @@ mod tests {
 
     fn planned(scene: &Scene, at: &[usize]) -> Vec<(u64, u32)> {
         let snapshot = scene.snapshot();
-        let actions = follow(&snapshot, &Demand::new(&snapshot), at);
+        let demand = Demand::new(&snapshot);
+        let actions = follow(&snapshot, &demand, &Outlook::new(&demand, at));
         let of = |action: &Action| match action {
             Action::MovePages { pages, to, .. } => (pages.0, to.0),
             other => panic!("{other:?}"),
@@ -117,6 +130,15 @@ mod tests {
         let moves = planned(&scene, &[1]);
         assert!(moves.windows(2).all(|pair| pair[0].0 >= pair[1].0));
         assert!(moves.iter().map(|m| m.0).sum::<u64>() <= 4096 && moves.len() >= 8, "{moves:?}");
+    }
+
+    #[test]
+    fn what_was_refused_of_late_rests() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 4, 1000);
+        (0..2).for_each(|r| scene.region(r, &[(1, 100)], &[(0, 100)]));
+        scene.edit().regions[0].rests = true;
+        assert_eq!(planned(&scene, &[1]), [(512, 1)]);
     }
 
     #[test]

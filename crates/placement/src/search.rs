@@ -20,7 +20,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::assignment::Assignment;
-use crate::demand::Demand;
+use crate::demand::{Demand, DemandTask};
 use crate::exact;
 
 /// Passes after which we stop, come what may: each lowers the cost, most problems need two or
@@ -34,7 +34,7 @@ const FEW_TASKS: usize = 64;
 /// Partners looked at on a full node of a larger problem: those that lose least by leaving.
 const PARTNERS: usize = 12;
 
-/// Nodes on which a bundle is tried to be gathered: those with most of it.
+/// Nodes on which a bundle of a large problem is tried to be gathered: those with most of it.
 const GATHERING_PLACES: usize = 3;
 
 /// Bundles that are tried to be gathered in a pass, the dearest first.
@@ -182,8 +182,8 @@ fn step(
                 best = (total, Some((partner, place)));
             }
         }
-        // In a large problem, whoever loses nothing will do.
-        if best.0 <= alone && demand.tasks.len() > FEW_TASKS {
+        // In a large problem, whoever loses nothing but the price of moving will do.
+        if best.0 <= alone + assignment.task_cost() && demand.tasks.len() > FEW_TASKS {
             break;
         }
     }
@@ -231,7 +231,7 @@ impl Partners {
         let mut on: Vec<Vec<(u64, usize)>> = vec![Vec::new(); demand.nodes.len()];
         for task in (0..demand.tasks.len()).filter(|&task| demand.tasks[task].claims_cpu) {
             let node = assignment.at()[task];
-            on[node].push((hold(demand, assignment, task, node), task));
+            on[node].push((hold(assignment, &demand.tasks[task], node), task));
         }
         let mut bound: BTreeMap<(usize, usize), Vec<usize>> = BTreeMap::new();
         for &(_, task, to) in wishes.iter().rev().filter(|wish| demand.tasks[wish.1].claims_cpu) {
@@ -283,19 +283,16 @@ impl Partners {
 }
 
 /// What holds a task on a node: its weight in memory that is there.
-fn hold(demand: &Demand, assignment: &Assignment, task: usize, node: usize) -> u64 {
-    let here = |&(b, weight): &(usize, u64)| {
-        let bundle = &demand.bundles[b];
-        let memory = demand.best_memory(bundle, assignment.weights(b)).0;
-        if memory == node { weight } else { 0 }
-    };
-    demand.tasks[task].bundles.iter().map(here).sum()
+fn hold(assignment: &Assignment, task: &DemandTask, node: usize) -> u64 {
+    let here = task.bundles.iter().filter(|(b, _)| assignment.memory_of(*b) == node);
+    here.map(|(_, weight)| weight).sum()
 }
 
 /// Tries to bring the users of each scattered bundle to one node. Whether any attempt paid.
 fn gather_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -> bool {
+    let few = demand.tasks.len() <= FEW_TASKS;
     let mut scattered: Vec<(Reverse<u64>, usize)> = (0..demand.bundles.len())
-        .filter(|&b| assignment.weights(b).len() > 1)
+        .filter(|&b| few || assignment.weights(b).len() > 1)
         .map(|b| (Reverse(assignment.cost_of(b)), b))
         .filter(|(cost, _)| cost.0 > 0)
         .collect();
@@ -303,10 +300,7 @@ fn gather_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -
     let mut partners = Partners::new(demand, assignment, &[]);
     let mut better = false;
     for (_, b) in scattered.into_iter().take(MOST_GATHERINGS) {
-        let mut places = assignment.weights(b).to_vec();
-        places.sort_unstable_by_key(|&(node, weight)| (Reverse(weight), node));
-        let places = places.iter().take(GATHERING_PLACES).map(|(node, _)| *node);
-        for place in places.collect::<Vec<_>>() {
+        for place in gathering_places(demand, assignment, b) {
             if let Some(moved) = gather(demand, assignment, &mut partners, b, place) {
                 moved.into_iter().for_each(|task| awake.around(demand, task));
                 better = true;
@@ -314,6 +308,18 @@ fn gather_all(demand: &Demand, assignment: &mut Assignment, awake: &mut Awake) -
         }
     }
     better
+}
+
+/// Nodes on which a bundle is tried to be gathered: of a large problem those where most of its users
+/// are, else all of them, for what its users use besides may lie anywhere.
+fn gathering_places(demand: &Demand, assignment: &Assignment, b: usize) -> Vec<usize> {
+    if demand.tasks.len() <= FEW_TASKS {
+        return (0..demand.nodes.len()).collect();
+    }
+    let mut places = assignment.weights(b).to_vec();
+    places.sort_unstable_by_key(|&(node, weight)| (Reverse(weight), node));
+    places.truncate(GATHERING_PLACES);
+    places.into_iter().map(|(node, _)| node).collect()
 }
 
 /// Brings all users of a bundle to a node, into free places or in exchange for whoever is held

@@ -7,6 +7,7 @@
 //! | [`spread`] | median, least and greatest of a few runs |
 //! | [`interval`] | how sure a median is |
 //! | [`against`] | a comparison beside an earlier one |
+//! | [`bars`] | what herd is held to, and whether a comparison shows it |
 //! | [`listing`] | rows of words: table and CSV |
 //! | [`text`] | the table and CSV |
 //! | [`chart`] | the picture (SVG) and the page around it |
@@ -17,6 +18,7 @@
 //! | [`nodes`] | the page of a simulated run: nodes over time, moves with their reasons |
 
 pub mod against;
+pub mod bars;
 pub mod callgraph;
 pub mod chart;
 pub mod comparison;

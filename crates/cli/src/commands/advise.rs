@@ -7,7 +7,7 @@
 
 mod projection;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use anyhow::{Result, bail, ensure};
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
-use numaherd_model::{Change, EvidenceGrade, Journal, NodeId, Snapshot};
+use numaherd_model::{Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, Snapshot};
 use numaherd_placement::Herd;
 use serde::Serialize;
 
@@ -73,18 +73,17 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     if topology.cpu_nodes().count() < 2 {
         bail!("this machine has one node with CPUs: nothing can be moved, nothing is lost");
     }
-    let (faults, evidence) = open_faults(false);
-    let mut machine = LiveMachine::new(LiveOptions {
-        root: PathBuf::from("/"),
-        targets: vec![args.pid],
-        faults,
-        journal: Box::new(NoJournal),
-        acts: false,
-        beat: Box::new(|| {}),
-    })?;
+    let (faults, mut evidence) = open_faults(false);
+    let mut machine = looking(args.pid, faults)?;
     let mut controller = Controller::new(Herd::new());
     let begin = Instant::now();
     let (mut snapshot, _) = controller.plan(&mut machine)?;
+    if machine.is_unseen(args.pid) {
+        // Faults say little of it; page tables show all there is.
+        evidence = "where its pages lie (most of them take no hinting faults)".into();
+        machine = looking(args.pid, None)?;
+        (snapshot, _) = controller.plan(&mut machine)?;
+    }
     while begin.elapsed().as_secs_f64() < args.sample && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         (snapshot, _) = controller.plan(&mut machine)?;
@@ -96,6 +95,21 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         Format::Json => output::json(&advice)?,
         Format::Csv => csv(&advice)?,
     })
+}
+
+/// A machine that is only looked at.
+fn looking(pid: u32, faults: Option<Box<dyn FaultSource>>) -> Result<LiveMachine> {
+    Ok(LiveMachine::new(LiveOptions {
+        targets: vec![pid],
+        faults,
+        journal: Box::new(NoJournal),
+        acts: false,
+        coverage: true,
+        objects: true,
+        units: true,
+        pause: Nanos(0),
+        beat: Box::new(|| {}),
+    })?)
 }
 
 fn advise(pid: u32, snapshot: &Snapshot, evidence: String, seconds: f64) -> Result<Advice> {

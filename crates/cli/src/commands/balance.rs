@@ -1,6 +1,9 @@
 //! `balance`: keep tasks and their memory together.
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -8,12 +11,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Pace, Turn};
-use numaherd_linux::knobs::Knob;
+use numaherd_linux::ReadError;
+use numaherd_linux::knobs::{Knob, KnobError};
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
-use numaherd_linux::sys::{affinity, clock};
-use numaherd_model::{FaultSource, Nanos, Outcome, WorldError};
-use numaherd_placement::Herd;
+use numaherd_linux::rotation::Rotation;
+use numaherd_linux::sys::{affinity, clock, identity};
+use numaherd_model::{FaultSource, Nanos, Outcome, ProcessId, WorldError};
+use numaherd_placement::{Herd, Mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -37,7 +42,7 @@ const SCAN_SLOW: [(Knob, &str); 3] =
     [(Knob::ScanDelay, "1000"), (Knob::ScanPeriodMax, "60000"), (Knob::ScanPeriodMin, "4000")];
 
 /// What a run came to, for `compare`.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Pages we moved.
     pub pages_moved: u64,
@@ -55,6 +60,10 @@ pub struct Summary {
     pub cpu_ns: u64,
     /// What it used for evidence.
     pub evidence: String,
+    /// The longest that a task can have waited for a page on its way, in nanoseconds, as
+    /// estimated.
+    #[serde(default)]
+    pub longest_pause_ns: u64,
 }
 
 /// Runs until CMD or the processes end, or the user stops it.
@@ -83,10 +92,10 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     let undone = session.finish(args.keep)?;
     let (mut runner, code) = outcome?;
     runner.summary.faults_lost = runner.machine.lost_faults();
-    let summary = &runner.summary;
-    if let Some(path) = &args.summary {
-        std::fs::write(path, serde_json::to_vec(summary)?)
-            .with_context(|| format!("cannot write {}", path.display()))?;
+    runner.summary.longest_pause_ns = runner.machine.longest_pause().0;
+    let summary = runner.summary.clone();
+    if let Some(file) = &mut runner.summary_file {
+        file.write_all(&serde_json::to_vec(&summary)?).context("cannot write the summary")?;
     }
     if args.keep {
         eprintln!("numaherd: affinities are kept; 'numaherd restore --run {run}' puts them back");
@@ -111,6 +120,15 @@ fn about(args: &Balance) -> String {
     pids.chain(groups).chain(all).chain(command).collect::<Vec<_>>().join(", ")
 }
 
+/// The parts of herd that are in.
+fn parts(args: &Balance) -> Mechanisms {
+    let pages = args.placement == BalancePlacement::Herd;
+    let mut parts = Mechanisms { pages, ..Mechanisms::default() };
+    // Names were checked as they were read.
+    args.without.iter().for_each(|name| _ = parts.leave_out(name));
+    parts
+}
+
 /// Whether it only says what it would do.
 fn only_says(args: &Balance) -> bool {
     args.dry_run || args.all && !args.apply
@@ -122,12 +140,16 @@ struct Runner {
     targets: Targets,
     log: RunLog,
     summary: Summary,
+    summary_file: Option<File>,
     verbose: bool,
     slow: bool,
     /// Local share that the log was told of last, while converged.
     told: Option<u32>,
     /// What the last turn came to, in words.
     said: Vec<String>,
+    /// Processes that were told to be left alone.
+    aside: BTreeMap<ProcessId, String>,
+    born_confined: u64,
     pace: Pace,
 }
 
@@ -139,38 +161,43 @@ impl Runner {
         session: &mut Session,
     ) -> Result<(Runner, Option<Child>)> {
         if args.tune_kernel {
-            session.set_knob(Knob::NumaBalancing, "1")?;
+            tune(session, &[(Knob::NumaBalancing, "1")])?;
             tune(session, &SCAN_QUICK)?;
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf);
         eprintln!("numaherd: evidence: {evidence}");
+        let summary_file = args.summary.as_deref().map(create).transpose()?;
         let child = start(&args.command, Some(session.run()))?;
+        give_up_privileges(args)?;
         child.iter().for_each(|child| targets.add(child.id()));
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
         let machine = LiveMachine::new(LiveOptions {
-            root: PathBuf::from("/"),
             targets: first,
             faults,
             journal: session.journal(),
             acts: !only_says(args),
+            coverage: parts(args).coverage,
+            objects: parts(args).objects,
+            units: parts(args).units,
+            pause: Nanos::from_secs_f64(args.pause),
             beat: Box::new(move || pulse.beat()),
         })?;
-        let placement = match args.placement {
-            BalancePlacement::Herd => Herd::new(),
-            BalancePlacement::HerdTasks => Herd::tasks_only(),
-        };
+        let placement = Herd::with(parts(args));
         let runner = Runner {
             controller: Controller::new(placement),
             machine,
             targets,
             log,
             summary: Summary { evidence, ..Summary::default() },
+            summary_file,
             verbose: args.verbose || only_says(args),
             slow: false,
             told: None,
             said: Vec::new(),
+            aside: BTreeMap::new(),
+            born_confined: 0,
             pace: Pace::new(),
         };
         Ok((runner, child))
@@ -185,6 +212,7 @@ impl Runner {
     ) -> Result<ExitCode> {
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
+        let mut rotation = Rotation::new();
         loop {
             let before = clock::cpu_time();
             if let Some(targets) = self.targets.look()? {
@@ -211,6 +239,7 @@ impl Runner {
             }
             self.summary.converged_at_ns = turn.plan.converged.then_some(last_change.0);
             self.record(&turn);
+            self.tell_aside();
             if args.once
                 && (turn.plan.converged || only_says(args) && !turn.plan.actions.is_empty())
             {
@@ -223,6 +252,7 @@ impl Runner {
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
             let wait = self.pace.next(turn.acted(), turn.plan.converged, used);
+            rotation.iter_mut().for_each(Rotation::step);
             let until = Instant::now() + Duration::from_nanos(wait.0);
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();
@@ -264,7 +294,7 @@ impl Runner {
             if placed && matches!(outcome, Outcome::Done { .. }) {
                 self.summary.tasks_placed += 1;
             }
-            let told = format!("{action} [{}]", told(outcome));
+            let told = format!("{action} [{outcome}]");
             // A dry run plans the same again and again.
             if self.verbose && !self.said.contains(&told) {
                 eprintln!("numaherd: {told}");
@@ -273,6 +303,25 @@ impl Runner {
             self.write(Event::Action { action: action.clone(), outcome: outcome.clone() });
         }
         self.said = said;
+    }
+
+    /// Says once whose tasks are not placed, and why, and that a process may have miscounted.
+    fn tell_aside(&mut self) {
+        if self.born_confined == 0 && self.machine.born_confined() > 0 {
+            eprintln!(
+                "numaherd: a process was started by a placed thread and had the CPUs of one node \
+                 for a moment: if it counted them then (JVM, Go, OpenMP), it counted too few"
+            );
+        }
+        self.born_confined = self.machine.born_confined();
+        let aside = self.machine.left_alone();
+        for (process, why) in aside.iter().filter(|(process, _)| !self.aside.contains_key(process))
+        {
+            eprintln!(
+                "numaherd: process {process} is left alone: {why}; see 'numaherd advise -p {process}'"
+            );
+        }
+        self.aside = aside;
     }
 
     fn write(&mut self, event: Event) {
@@ -299,20 +348,42 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
     Ok(log)
 }
 
-fn told(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Done { moved } if moved.0 > 0 => format!("{moved} pages moved"),
-        Outcome::Done { .. } => "done".into(),
-        Outcome::Partial { moved, refused } => format!("{moved} pages moved, refused: {refused:?}"),
-        Outcome::Skipped(reason) => format!("not done: {reason:?}"),
-    }
-}
-
+/// Sets knobs. One that the kernel keeps locked stays as it is, and we go on without.
 fn tune(session: &mut Session, knobs: &[(Knob, &str)]) -> Result<()> {
     for (knob, value) in knobs {
-        session.set_knob(*knob, value)?;
+        match session.set_knob(*knob, value) {
+            Err(error) if is_locked(&error) => {
+                eprintln!("numaherd: {error}: it stays as it is");
+            }
+            set => set?,
+        }
     }
     Ok(())
+}
+
+/// Whether a knob is refused to us: lockdown closes debugfs even to root.
+fn is_locked(error: &anyhow::Error) -> bool {
+    let source = match (error.downcast_ref::<ReadError>(), error.downcast_ref::<KnobError>()) {
+        (Some(ReadError::Read { source, .. }), _) => source,
+        (_, Some(KnobError::Refused { source, .. })) => source,
+        _ => return false,
+    };
+    source.kind() == std::io::ErrorKind::PermissionDenied
+}
+
+fn create(path: &Path) -> Result<File> {
+    File::create(path).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// From here on we have what `doctor` names for balancing, and no more. Files are open by now, and
+/// the command has what its user has.
+fn give_up_privileges(args: &Balance) -> Result<()> {
+    use identity::Capability::{Bpf, DacReadSearch, Perfmon, SysAdmin, SysNice, SysPtrace};
+    let mut needed = vec![DacReadSearch, SysPtrace, SysNice, Bpf, Perfmon];
+    if args.tune_kernel {
+        needed.push(SysAdmin);
+    }
+    identity::keep_only(&needed).context("cannot give up privileges")
 }
 
 /// The best evidence this kernel and this user allow, and what it is called.

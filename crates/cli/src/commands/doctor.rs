@@ -65,6 +65,7 @@ fn gather() -> Result<Facts> {
         topology,
         root: identity::effective_user() == 0,
         rights: Rights {
+            read: has(Capability::DacReadSearch),
             ptrace: has(Capability::SysPtrace),
             nice: has(Capability::SysNice),
             bpf: has(Capability::Bpf),

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use numaherd_control::{Controller, Pace, Turn};
-use numaherd_model::{Nanos, Outcome, Placement, ScanPeriods, SkipReason, WorldError};
+use numaherd_model::{Nanos, Placement, ScanPeriods, WorldError};
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 
@@ -60,17 +60,6 @@ fn moves(turn: &Turn) -> impl Iterator<Item = Move> + '_ {
     turn.plan.actions.iter().zip(&turn.outcomes).map(move |(action, outcome)| Move {
         when: when.clone(),
         what: action.to_string(),
-        outcome: told(outcome),
+        outcome: outcome.to_string(),
     })
-}
-
-fn told(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Done { .. } => "done".into(),
-        Outcome::Partial { moved, refused } => {
-            format!("{moved} pages moved, {} had no room, {} were busy", refused.full, refused.busy)
-        }
-        Outcome::Skipped(SkipReason::Checked { problem }) => format!("refused: {problem}"),
-        Outcome::Skipped(_) => "it was gone".into(),
-    }
 }

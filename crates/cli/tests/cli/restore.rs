@@ -134,7 +134,9 @@ fn what_somebody_changed_since_stays() {
     let (state, sleeper) = (State::new(), Sleeper::start());
     let Some((all, one)) = masks(&sleeper) else { return };
     // The journal says that it was to be limited; its owner has freed it since, or limited it.
-    let journal = state.journal("dead", &this_boot(), &[sleeper.changed(&one, "4000")]);
+    let cpus: numaherd_model::CpuSet = all.parse().unwrap();
+    let other = cpus.iter().last().unwrap().to_string();
+    let journal = state.journal("dead", &this_boot(), &[sleeper.changed(&one, &other)]);
     let transcript = state.restore(&[]).ends_with(0);
     assert!(transcript.stdout.contains("1 changed since by others"), "{transcript}");
     assert_eq!((sleeper.cpus(), exists(&journal)), (all, false), "{transcript}");

@@ -24,7 +24,7 @@ fn doctor_says_what_to_do_wherever_something_is_missing() {
         let ok = finding["state"] == "ok";
         assert_eq!(ok, finding["remedy"].is_null(), "{finding}");
     }
-    assert_eq!(json["privileges"].as_array().unwrap().len(), 5, "{json}");
+    assert_eq!(json["privileges"].as_array().unwrap().len(), 6, "{json}");
     assert_eq!(json["commands"].as_array().unwrap().len(), 4, "{json}");
     let table = run(&mut numaherd(&["doctor"])).ends_with(0);
     assert!(table.stdout.contains("capability") && table.stderr.is_empty(), "{table}");

@@ -2,23 +2,45 @@
 //!
 //! Each call first has the kernel drain its per-CPU lists, which waits for every CPU and costs
 //! tens of milliseconds where they are slow and busy; so ranges that go to one node are moved
-//! in few, large calls. That does not lengthen the pause of a task that touches a page on its
-//! way: within a call the kernel takes pages off, copies and puts back at most 2 MiB at a time.
+//! in few, large calls.
+//!
+//! **Pause.** A task that touches a page on its way waits until that page has arrived. Since Linux
+//! 6.3 the kernel takes up to 512 pages off together, copies them and puts them back, so the
+//! longest wait is about the number of pages taken off together × the time a page takes. That
+//! number is kept so small that the wait stays below a target, going by what pages took here so
+//! far. It costs no further calls: the kernel handles what it has collected whenever it comes to
+//! an address that it cannot collect, so an address named twice ends a batch. (Earlier kernels
+//! move page by page.) If a page of a batch cannot be moved, the kernel leaves the batches after it:
+//! they are tried again in a call of their own. A huge page is one copy and moves whole: its wait is that of 2 MiB.
+//! Source: `do_pages_move` and `migrate_pages` (v6.12).
+//!
+//! **At once.** Several threads move a part each: copying scales with CPUs, and where all are busy each
+//! of the victims loses a little time instead of one of them all of it.
 //!
 //! Huge pages go first, whole, by naming only the first address of every 2 MiB: naming all 512
 //! would have the kernel refuse the second while the first is on its way.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
 
-use crate::sys::pages::{self, PageStatus, Target};
-use crate::sys::{SysError, clock};
+use crate::sys::SysError;
+use crate::sys::pages::{self, PageStatus};
+use crate::system::System;
 
 /// Most pages of one call. Guessed: 16 MiB, a fraction of a second even where a page takes
 /// 50 us.
 const BATCH_PAGES: usize = 4096;
+/// Pages taken off together: as many as the kernel does by itself at the most, and no fewer than
+/// make the flush of all TLBs that each batch costs worth it (guessed).
+const TOGETHER: (u64, u64) = (32, 512);
+/// Calls for one lot of pages: each further one means that a page of the one before was held.
+const MOST_TRIES: usize = 16;
+/// Threads that move at once, and fewest pages worth one. Guessed: beyond that, locks of the address
+/// space and of both nodes' page lists have them wait for each other.
+const WORKERS: usize = 8;
+const LEAST_LOT: usize = 128;
 /// Alignment and size of a huge page.
 const HUGE_BYTES: u64 = 2 << 20;
 
@@ -26,8 +48,21 @@ const HUGE_BYTES: u64 = 2 << 20;
 #[derive(Debug)]
 pub struct Mover {
     page_move: Nanos,
+    /// How long a task may wait for a page on its way.
+    pause: Nanos,
+    longest_pause: Nanos,
+    /// Threads that move at once.
+    workers: usize,
     /// Processes in which nothing was found to be a huge page.
     without_huge: BTreeSet<ProcessId>,
+}
+
+/// Where pages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Destination {
+    pub node: NodeId,
+    /// With those that other processes map too.
+    pub shared: bool,
 }
 
 /// A page that is not where it should be.
@@ -39,33 +74,59 @@ struct Stray {
 }
 
 impl Mover {
-    pub fn new() -> Mover {
-        Mover { page_move: Costs::default().page_move, without_huge: BTreeSet::new() }
+    pub fn new(pause: Nanos) -> Mover {
+        let page_move = Costs::default().page_move;
+        Mover {
+            page_move,
+            pause,
+            longest_pause: Nanos(0),
+            workers: 1,
+            without_huge: BTreeSet::new(),
+        }
     }
 
-    /// Time to move one page, over the last moves.
+    /// On so many CPUs: a thread for each, up to a bound.
+    pub fn on_cpus(&mut self, cpus: usize) {
+        self.workers = cpus.clamp(1, WORKERS);
+    }
+
+    /// Time of one CPU to move one page, over the last moves.
     pub fn page_move(&self) -> Nanos {
         self.page_move
+    }
+
+    /// The longest that a task can have waited for a page on its way, going by how long calls took
+    /// and how many pages were on their way together.
+    pub fn longest_pause(&self) -> Nanos {
+        self.longest_pause
+    }
+
+    /// Pages to take off together.
+    fn together(&self) -> usize {
+        let fits = self.pause.0 / self.page_move.0.max(1);
+        fits.clamp(TOGETHER.0, TOGETHER.1) as usize
     }
 
     /// Moves whatever of the ranges is not on `to` yet; calls `beat` between calls. Answers an
     /// outcome for each range.
     pub fn move_ranges(
         &mut self,
+        system: &mut dyn System,
         process: ProcessId,
         ranges: &[Range<u64>],
-        to: NodeId,
+        to: Destination,
         beat: &mut dyn FnMut(),
     ) -> Vec<Outcome> {
-        let begin = clock::monotonic();
+        let begin = system.monotonic();
         let mut refused = vec![Refusal::default(); ranges.len()];
-        let result = self.try_move(process, ranges, to, &mut refused, beat);
+        let result = self.try_move(system, process, ranges, to, &mut refused, beat);
         let moved = match result {
             Ok(moved) => moved,
             Err(error) => return vec![super::skipped(&error); ranges.len()],
         };
         let all: u64 = moved.iter().sum();
-        if let Some(each) = clock::monotonic().since(begin).0.checked_div(all) {
+        let at_once = self.workers.min((all as usize).div_ceil(LEAST_LOT)).max(1) as u64;
+        if let Some(each) = (system.monotonic().since(begin).0 * at_once).checked_div(all) {
             self.page_move = Nanos((self.page_move.0 * 3 + each) / 4);
         }
         moved.into_iter().zip(refused).map(|(moved, refused)| outcome(moved, refused)).collect()
@@ -73,9 +134,10 @@ impl Mover {
 
     fn try_move(
         &mut self,
+        system: &mut dyn System,
         process: ProcessId,
         ranges: &[Range<u64>],
-        to: NodeId,
+        to: Destination,
         refused: &mut [Refusal],
         beat: &mut dyn FnMut(),
     ) -> Result<Vec<u64>, SysError> {
@@ -86,62 +148,142 @@ impl Mover {
             let start = addresses.start;
             (0..count).map(move |index| Stray { range, address: start + index * page })
         });
-        let before = strays(tgid, all.collect(), to)?;
+        let before = strays(system, tgid, all.collect(), to.node)?;
         let mut left = before.clone();
         let heads: Vec<u64> =
             left.iter().map(|s| s.address).filter(|a| a.is_multiple_of(HUGE_BYTES)).collect();
-        let mut status = Vec::new();
         if !heads.is_empty() && !self.without_huge.contains(&process) {
             beat();
-            pages::migrate(tgid, &heads, Target::One(to), false, &mut status)?;
-            left = strays(tgid, left, to)?;
+            let each = heads.len().div_ceil(self.workers);
+            let lots: Vec<Vec<u64>> = heads.chunks(each).map(<[u64]>::to_vec).collect();
+            for said in system.migrate_lots(tgid, &lots, to.node, to.shared) {
+                said?;
+            }
+            left = strays(system, tgid, left, to.node)?;
             if before.len() - left.len() <= heads.len() {
                 self.without_huge.insert(process);
             }
         }
-        for batch in left.chunks(BATCH_PAGES) {
-            beat();
-            let addresses: Vec<u64> = batch.iter().map(|stray| stray.address).collect();
-            pages::migrate(tgid, &addresses, Target::One(to), false, &mut status)?;
-            for (stray, &raw) in batch.iter().zip(&status) {
-                count(&mut refused[stray.range], PageStatus::from_raw(raw), to);
-            }
-            if refused.iter().any(|refused| refused.full > 0) {
+        let mut answers = Answers::new();
+        for chunk in left.chunks(BATCH_PAGES) {
+            if !self.move_chunk(system, tgid, chunk, to, &mut answers, beat)? {
                 // The node has no room: more of the same would only make it reclaim.
                 break;
             }
         }
-        let after = if left.is_empty() { left } else { strays(tgid, left, to)? };
+        // What has arrived by the kernel's word need not be looked up again.
+        left.retain(|stray| answers.get(&stray.address) != Some(&PageStatus::On(to.node)));
+        let after = if left.is_empty() { left } else { strays(system, tgid, left, to.node)? };
         let mut moved = vec![0; ranges.len()];
         for stray in &before {
             moved[stray.range] += 1;
         }
         for stray in &after {
             moved[stray.range] -= 1;
+            count(&mut refused[stray.range], answers.get(&stray.address).copied());
         }
         Ok(moved)
     }
+
+    /// Moves pages in batches; answers false if the node has no room.
+    fn move_chunk(
+        &mut self,
+        system: &mut dyn System,
+        tgid: u32,
+        chunk: &[Stray],
+        to: Destination,
+        answers: &mut Answers,
+        beat: &mut dyn FnMut(),
+    ) -> Result<bool, SysError> {
+        let at_once = self.workers.min(chunk.len() / LEAST_LOT).max(1);
+        let mut lots: Vec<&[Stray]> = chunk.chunks(chunk.len().div_ceil(at_once)).collect();
+        for _ in 0..MOST_TRIES {
+            lots.retain(|lot| !lot.is_empty());
+            if lots.is_empty() {
+                break;
+            }
+            beat();
+            let together = self.together();
+            let addresses = |lot: &&[Stray]| lot.iter().map(|stray| stray.address).collect();
+            let named: Vec<Vec<u64>> = lots.iter().map(addresses).collect();
+            let batches: Vec<Vec<u64>> =
+                named.iter().map(|lot| in_batches(lot, together)).collect();
+            let begin = system.monotonic();
+            let said = system.migrate_lots(tgid, &batches, to.node, to.shared);
+            let took = system.monotonic().since(begin);
+            for ((lot, addresses), said) in lots.iter_mut().zip(named).zip(said) {
+                let status = match said {
+                    Err(error) if error.errno() == Some(libc::ENOMEM) => {
+                        answers.extend(addresses.iter().map(|&page| (page, PageStatus::Full)));
+                        return Ok(false);
+                    }
+                    status => status?,
+                };
+                let tried = tried(&status, together).min(lot.len());
+                let each = took.0 / tried.max(1) as u64;
+                let pause = Nanos(each * together.min(tried) as u64);
+                self.longest_pause = self.longest_pause.max(pause);
+                answers.extend(addresses.into_iter().zip(without_ends(&status, together)));
+                *lot = &lot[tried..];
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What the kernel said of pages, by address.
+type Answers = BTreeMap<u64, PageStatus>;
+
+/// How many pages the kernel came to: up to the end of the batch in which it gave up.
+fn tried(status: &[PageStatus], together: usize) -> usize {
+    let stopped = status.iter().position(|status| *status == PageStatus::Untried);
+    stopped.map_or(status.len(), |at| (at / (together + 1) + 1) * together)
+}
+
+/// The addresses, with the first of every `together` named again behind them: there the kernel
+/// handles what it has collected. Example, by twos: a b c d e becomes a b a c d c e.
+fn in_batches(addresses: &[u64], together: usize) -> Vec<u64> {
+    let mut named = Vec::with_capacity(addresses.len() + addresses.len() / together);
+    for batch in addresses.chunks(together) {
+        named.extend_from_slice(batch);
+        if batch.len() == together {
+            named.push(batch[0]);
+        }
+    }
+    named
+}
+
+/// The answers without those for the addresses that were named again.
+fn without_ends(status: &[PageStatus], together: usize) -> impl Iterator<Item = PageStatus> {
+    let batches = status.chunks(together + 1);
+    batches.flat_map(move |batch| batch[..batch.len().min(together)].iter().copied())
 }
 
 /// Those of the pages that are on another node than `to`.
-fn strays(tgid: u32, candidates: Vec<Stray>, to: NodeId) -> Result<Vec<Stray>, SysError> {
+fn strays(
+    system: &mut dyn System,
+    tgid: u32,
+    candidates: Vec<Stray>,
+    to: NodeId,
+) -> Result<Vec<Stray>, SysError> {
     let addresses: Vec<u64> = candidates.iter().map(|stray| stray.address).collect();
-    let mut status = Vec::new();
-    pages::query(tgid, &addresses, &mut status)?;
-    let elsewhere =
-        |raw: &i32| matches!(PageStatus::from_raw(*raw), PageStatus::On(node) if node != to);
-    let found = candidates.into_iter().zip(&status).filter(|(_, raw)| elsewhere(raw));
+    let places = system.locate(tgid, &addresses)?;
+    let elsewhere = |place: &PageStatus| matches!(place, PageStatus::On(node) if *node != to);
+    let found = candidates.into_iter().zip(&places).filter(|(_, place)| elsewhere(place));
     Ok(found.map(|(stray, _)| stray).collect())
 }
 
-fn count(refused: &mut Refusal, status: PageStatus, to: NodeId) {
+/// Counts a page that stayed, by what the kernel said of it. Where it said nothing, or that the page
+/// was on its way, something held the page.
+fn count(refused: &mut Refusal, status: Option<PageStatus>) {
     match status {
-        PageStatus::On(node) if node == to => {}
-        PageStatus::On(_) | PageStatus::Busy => refused.busy += 1,
-        PageStatus::Absent => refused.absent += 1,
-        PageStatus::Shared => refused.shared += 1,
-        PageStatus::Full => refused.full += 1,
-        PageStatus::Error(_) => refused.other += 1,
+        Some(PageStatus::Absent) => refused.absent += 1,
+        Some(PageStatus::Shared) => refused.shared += 1,
+        Some(PageStatus::Full) => refused.full += 1,
+        Some(PageStatus::Error(_)) => refused.other += 1,
+        Some(PageStatus::On(_) | PageStatus::Busy | PageStatus::Untried) | None => {
+            refused.busy += 1;
+        }
     }
 }
 
@@ -159,20 +301,22 @@ fn outcome(moved: u64, refused: Refusal) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::system::{Memory as _, Running};
 
     #[test]
     fn statuses_fall_into_their_classes() {
         let mut refused = Refusal::default();
         for status in [
-            PageStatus::On(NodeId(1)),
-            PageStatus::On(NodeId(0)),
-            PageStatus::Busy,
-            PageStatus::Shared,
-            PageStatus::Absent,
+            Some(PageStatus::On(NodeId(0))),
+            Some(PageStatus::Busy),
+            Some(PageStatus::Shared),
+            Some(PageStatus::Absent),
+            Some(PageStatus::Untried),
+            None,
         ] {
-            count(&mut refused, status, NodeId(1));
+            count(&mut refused, status);
         }
-        assert_eq!(refused, Refusal { busy: 2, shared: 1, full: 0, absent: 1, other: 0 });
+        assert_eq!(refused, Refusal { busy: 4, shared: 1, full: 0, absent: 1, other: 0 });
     }
 
     #[test]
@@ -184,19 +328,70 @@ mod tests {
     }
 
     #[test]
+    fn batches_end_where_an_address_is_named_again() {
+        let named = in_batches(&[1, 2, 3, 4, 5], 2);
+        assert_eq!(named, [1, 2, 1, 3, 4, 3, 5]);
+        let on = |node: u64| PageStatus::On(NodeId(node as u32));
+        let status: Vec<PageStatus> = named.iter().map(|&address| on(address)).collect();
+        let kept: Vec<PageStatus> = without_ends(&status, 2).collect();
+        assert_eq!(kept, [1, 2, 3, 4, 5].map(on));
+    }
+
+    #[test]
+    fn where_the_kernel_gave_up_the_rest_is_tried_again() {
+        let on = PageStatus::On(NodeId(1));
+        let not = PageStatus::Untried;
+        // By twos and an end each: the second batch was not stored, its end was.
+        let status = [on, on, PageStatus::Busy, not, not, PageStatus::Busy, not, not, not];
+        assert_eq!(tried(&status, 2), 4);
+        assert_eq!(tried(&[on, on, PageStatus::Busy, on], 2), 4);
+        assert_eq!(tried(&[not], 2), 2);
+    }
+
+    #[test]
+    fn fewer_pages_go_together_the_longer_each_takes() {
+        let mut mover = Mover::new(Nanos(2_000_000));
+        // 2 ms at 8 us a page
+        assert_eq!(mover.together(), 250);
+        mover.page_move = Nanos(20_000);
+        assert_eq!(mover.together(), 100);
+        mover.page_move = Nanos(1_000_000);
+        assert_eq!(mover.together(), 32);
+        mover.page_move = Nanos(1_000);
+        assert_eq!(mover.together(), 512);
+    }
+
+    #[test]
+    fn lots_that_go_at_once_are_answered_in_order() {
+        let buffer = vec![1u8; 64 << 12];
+        let start = (buffer.as_ptr() as u64).next_multiple_of(4096);
+        let me = std::process::id();
+        let mut running = Running::new("/".as_ref());
+        let here = running.locate(me, &[start]).unwrap()[0];
+        let PageStatus::On(node) = here else { panic!("{here:?}") };
+        let pages = |range: Range<u64>| range.map(|page| start + page * 4096).collect::<Vec<u64>>();
+        let lots = [pages(0..3), pages(3..4), Vec::new(), vec![0; 2]];
+        let said = running.migrate_lots(me, &lots, node, false);
+        let said: Vec<Vec<PageStatus>> = said.into_iter().map(Result::unwrap).collect();
+        assert_eq!(said[..3], [vec![here; 3], vec![here], Vec::new()]);
+        assert!(said[3].len() == 2 && !said[3].contains(&here));
+    }
+
+    #[test]
     fn our_own_pages_on_their_own_node_have_nothing_to_move() {
         let buffer = vec![1u8; 64 << 12];
         let start = (buffer.as_ptr() as u64).next_multiple_of(4096);
         let me = std::process::id();
-        let mut status = Vec::new();
-        pages::query(me, &[start], &mut status).unwrap();
-        let PageStatus::On(node) = PageStatus::from_raw(status[0]) else { panic!("{status:?}") };
+        let mut running = Running::new("/".as_ref());
+        let places = running.locate(me, &[start]).unwrap();
+        let PageStatus::On(node) = places[0] else { panic!("{places:?}") };
         let process = ProcessId { tgid: me, start: 0 };
         let mut beats = 0;
         let range = start..start + 16 * 4096;
-        let mut mover = Mover::new();
-        let outcomes =
-            mover.move_ranges(process, std::slice::from_ref(&range), node, &mut || beats += 1);
+        let ranges = std::slice::from_ref(&range);
+        let mut mover = Mover::new(Nanos(2_000_000));
+        let to = Destination { node, shared: false };
+        let outcomes = mover.move_ranges(&mut running, process, ranges, to, &mut || beats += 1);
         assert_eq!((outcomes, beats), (vec![Outcome::Done { moved: Pages(0) }], 0));
     }
 }

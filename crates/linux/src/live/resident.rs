@@ -5,12 +5,12 @@
 //! together with their memory, as numad does, and no more.
 //!
 //! A mapping is cut into pieces, and of each piece a few pages spread over it are looked up.
-//! Mappings with a memory policy of their own, or of a process that has one, are left out: whoever
-//! set it knows where that memory belongs. (The kernel leaves them out of its hinting faults, too.)
+//! Mappings with a memory policy of their own, or of a process that has one, and huge pages of the
+//! reserve stay where they are: whoever set that up knows where that memory belongs, and tasks have to
+//! come to it. (The kernel leaves them out of its hinting faults, too.)
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use numaherd_model::{
     Bytes, EvidenceGrade, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
@@ -18,9 +18,11 @@ use numaherd_model::{
 };
 
 use crate::ReadError;
-use crate::memory::maps::{self, AnonymousRange};
-use crate::memory::numa_maps;
+use crate::memory::maps::AnonymousRange;
+use crate::memory::numa_maps::Mapping;
+use crate::memory::residence;
 use crate::sys::pages::PageStatus;
+use crate::system::Memory;
 
 /// Mappings below this are not worth looking at, and no piece is smaller.
 const LEAST_PIECE: u64 = 2 << 20;
@@ -37,39 +39,46 @@ const MOST_PIECES: usize = 4096;
 /// Pages looked up in a piece. Guessed: one in 32 of a piece of 2 MiB.
 const SAMPLES: u64 = 16;
 
-/// Says where the pages at these addresses of a process are, one answer an address; none where
-/// it may not be known.
-pub type Locate<'a> = dyn FnMut(u32, &[u64]) -> Vec<PageStatus> + 'a;
-
 /// How old knowledge of policies may be: reading them has the kernel walk all page tables.
 const POLICIES_AGE: Nanos = Nanos(10_000_000_000);
 
-/// Where the mappings begin that have a memory policy, of each process, and when we looked.
+/// The mappings of each process that stay where they are, and when we looked.
 #[derive(Debug, Default)]
-pub struct Policies(BTreeMap<ProcessId, (Nanos, BTreeSet<u64>)>);
+pub struct Policies(BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>);
+
+/// Bytes of a mapping on each node, by its start; none if it is not the process's own.
+type Kept = Vec<(NodeId, Bytes)>;
 
 impl Policies {
     /// The process's own, as of the last few seconds; none where they may not be read.
-    fn of(&mut self, root: &Path, process: ProcessId, now: Nanos) -> Option<&BTreeSet<u64>> {
+    fn of(
+        &mut self,
+        memory: &mut (impl Memory + ?Sized),
+        process: ProcessId,
+        now: Nanos,
+    ) -> Option<&BTreeMap<u64, Kept>> {
         self.0.retain(|_, (at, _)| now.since(*at) < POLICIES_AGE);
-        let (_, starts) = match self.0.entry(process) {
+        let (_, kept) = match self.0.entry(process) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
-                let mappings = numa_maps::read(root, process.tgid).ok()?.unwrap_or_default();
-                let explicit = mappings.iter().filter(|mapping| mapping.policy != "default");
-                new.insert((now, explicit.map(|mapping| mapping.start).collect()))
+                let mappings = memory.mappings(process.tgid).ok()?.unwrap_or_default();
+                let stays = |mapping: &&Mapping| mapping.policy != "default" || mapping.huge;
+                let kept = mappings.iter().filter(stays).map(|mapping| {
+                    let own = residence::unseen(mapping).map(|_| mapping.nodes.clone());
+                    (mapping.start, own.unwrap_or_default())
+                });
+                new.insert((now, kept.collect()))
             }
         };
-        Some(starts)
+        Some(kept)
     }
 }
 
 /// Fills in regions and faults per node.
 pub fn fill(
-    root: &Path,
+    memory: &mut (impl Memory + ?Sized),
     snapshot: &mut Snapshot,
     policies: &mut Policies,
-    locate: &mut Locate<'_>,
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
     let mut processes: Vec<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
@@ -81,31 +90,44 @@ pub fn fill(
         if users.is_empty() {
             continue;
         }
-        let ranges = maps::read(root, process.tgid)?.unwrap_or_default();
-        let Some(explicit) = policies.of(root, process, snapshot.time) else { continue };
-        let ours = ranges.iter().filter(|range| !explicit.contains(&range.start));
+        let ranges = memory.own_ranges(process.tgid)?.unwrap_or_default();
+        let Some(kept) = policies.of(memory, process, snapshot.time) else { continue };
+        let page = snapshot.page_size;
+        let staying = kept.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(&start, nodes)| {
+            let all = Bytes(nodes.iter().map(|(_, bytes)| bytes.0).sum());
+            let pages = nodes.iter().map(|&(node, bytes)| (node, bytes.pages(page))).collect();
+            region(RegionId { process, start }, all, pages, &users, true)
+        });
+        snapshot.regions.extend(staying);
+        let ours = ranges.iter().filter(|range| !kept.contains_key(&range.start));
         let pieces: Vec<AnonymousRange> = ours.flat_map(cut).take(MOST_PIECES).collect();
         let addresses: Vec<u64> = pieces.iter().flat_map(samples).collect();
-        let places = locate(process.tgid, &addresses);
+        // Nothing of one that has ended or belongs to someone else.
+        let places = memory.locate(process.tgid, &addresses).unwrap_or_default();
         for (piece, places) in pieces.iter().zip(places.chunks(SAMPLES as usize)) {
-            let pages = pages_of(piece, places, snapshot.page_size);
-            let all: u64 = pages.iter().map(|(_, pages)| pages.0).sum();
-            if all == 0 {
-                continue;
+            let pages = pages_of(piece, places, page);
+            if !pages.is_empty() {
+                let id = RegionId { process, start: piece.start };
+                snapshot.regions.push(region(id, piece.len, pages, &users, false));
             }
-            let share = all / users.len() as u64;
-            snapshot.regions.push(Region {
-                id: RegionId { process, start: piece.start },
-                len: piece.len,
-                users: users.iter().map(|&task| RegionUse { task, faults: share }).collect(),
-                age: Nanos(0),
-                pages,
-            });
         }
     }
     snapshot.regions.sort_by_key(|region| region.id);
     sum_up(snapshot);
     Ok(())
+}
+
+/// A region that these tasks use alike.
+fn region(
+    id: RegionId,
+    len: Bytes,
+    pages: Vec<(NodeId, Pages)>,
+    users: &[TaskId],
+    stays: bool,
+) -> Region {
+    let faults = pages.iter().map(|(_, pages)| pages.0).sum::<u64>() / users.len().max(1) as u64;
+    let users = users.iter().map(|&task| RegionUse { task, faults }).collect();
+    Region { id, len, pages, users, age: Nanos(0), rests: stays, stays }
 }
 
 /// The pieces of a mapping, at multiples of their size where the kernel can use huge pages.

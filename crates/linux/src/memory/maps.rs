@@ -1,9 +1,10 @@
-//! The private anonymous writable ranges of a process, from `/proc/PID/maps`: the memory that is
-//! its own, and that can be moved without a say of anyone else.
+//! Mappings of a process, from `/proc/PID/maps`: the private anonymous writable ranges, which are the
+//! memory that is its own and can be moved without a say of anyone else; and what it maps shared and
+//! writable, which others may map too.
 
 use std::path::Path;
 
-use numaherd_model::Bytes;
+use numaherd_model::{Bytes, ObjectId};
 
 use crate::file::{Buffer, ReadError};
 
@@ -16,11 +17,45 @@ pub struct AnonymousRange {
     pub len: Bytes,
 }
 
+/// A range of an object that others may map too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ObjectRange {
+    /// First address.
+    pub start: u64,
+    /// Length.
+    pub len: Bytes,
+    /// Of what.
+    pub object: ObjectId,
+    /// Where in it the range begins, in bytes.
+    pub offset: u64,
+}
+
+/// A mapping of one of the two kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Range {
+    Own(AnonymousRange),
+    Shared(ObjectRange),
+}
+
 /// Reads the ranges, ascending; None when the process has ended.
 ///
 /// # Errors
 /// The file cannot be read, or is not the kernel's.
 pub fn read(root: &Path, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {
+    let own = |range| if let Range::Own(range) = range { Some(range) } else { None };
+    Ok(read_all(root, tgid)?.map(|ranges| ranges.into_iter().filter_map(own).collect()))
+}
+
+/// Reads what it maps shared and writable, ascending; None when the process has ended.
+///
+/// # Errors
+/// The file cannot be read, or is not the kernel's.
+pub fn read_shared(root: &Path, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+    let shared = |range| if let Range::Shared(range) = range { Some(range) } else { None };
+    Ok(read_all(root, tgid)?.map(|ranges| ranges.into_iter().filter_map(shared).collect()))
+}
+
+fn read_all(root: &Path, tgid: u32) -> Result<Option<Vec<Range>>, ReadError> {
     let path = root.join(format!("proc/{tgid}/maps"));
     let mut buffer = Buffer::default();
     let Some(bytes) = buffer.read(&path)? else {
@@ -42,15 +77,28 @@ pub fn read(root: &Path, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadE
 }
 
 /// None for what is no line of maps, Some(None) for a range of another kind.
-fn parse(line: &str) -> Option<Option<AnonymousRange>> {
+fn parse(line: &str) -> Option<Option<Range>> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
     let permissions = words.next()?;
-    let inode = words.nth(2)?;
+    let offset = u64::from_str_radix(words.next()?, 16).ok()?;
+    let (major, minor) = words.next()?.split_once(':')?;
+    let device = |text| u64::from_str_radix(text, 16).ok();
+    let (device, inode) = (device(major)? << 32 | device(minor)?, words.next()?.parse().ok()?);
+    let len = Bytes(end.checked_sub(start)?);
+    if permissions.get(1..2)? != "w" {
+        return Some(None);
+    }
     // shared memory has an inode too, even where its name says nothing of a file
-    let own = permissions.get(1..2)? == "w" && permissions.ends_with('p') && inode == "0";
-    Some(own.then_some(AnonymousRange { start, len: Bytes(end.checked_sub(start)?) }))
+    Some(match (permissions.ends_with('p'), inode) {
+        (true, 0) => Some(Range::Own(AnonymousRange { start, len })),
+        (false, 1..) => {
+            let object = ObjectId { device, inode };
+            Some(Range::Shared(ObjectRange { start, len, object, offset }))
+        }
+        _ => None,
+    })
 }
 
 #[cfg(test)]
@@ -73,6 +121,10 @@ mod tests {
         let ranges = read(root.path(), 7).unwrap().unwrap();
         let expected = [(0x6000, 0x2000), (0xc000, 0x2000), (0xf000, 0x800)];
         assert_eq!(ranges.iter().map(|r| (r.start, r.len.0)).collect::<Vec<_>>(), expected);
+        let shared = read_shared(root.path(), 7).unwrap().unwrap();
+        let object = ObjectId { device: 1, inode: 77 };
+        let range = ObjectRange { start: 0x9000, len: Bytes(0x1000), object, offset: 0 };
+        assert_eq!(shared, [range]);
         assert_eq!(read(root.path(), 8).unwrap(), None);
         std::fs::write(root.path().join("proc/7/maps"), "6000-5000 rw-p 0 0:0 0\n").unwrap();
         assert!(read(root.path(), 7).is_err());

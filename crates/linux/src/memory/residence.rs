@@ -74,6 +74,13 @@ impl Residence {
         Bytes(self.nodes.iter().map(|(_, bytes)| bytes.0).sum())
     }
 
+    /// What most of the memory is that cannot fault.
+    #[must_use]
+    pub fn main_cause(&self) -> Option<Unseen> {
+        let first_largest = |&&(cause, bytes): &&(Unseen, Bytes)| (bytes, std::cmp::Reverse(cause));
+        self.unseen.iter().max_by_key(first_largest).map(|(cause, _)| *cause)
+    }
+
     /// The share of it that can fault, per mille; None where there is no memory.
     #[must_use]
     pub fn coverage_permille(&self) -> Option<u32> {
@@ -93,6 +100,12 @@ fn is_own(mapping: &Mapping) -> bool {
     mapping.huge
         || mapping.anonymous.0 == resident
         || SHARED.iter().any(|name| file.starts_with(name))
+}
+
+/// Why none of a mapping of a process's own takes hinting faults, if none does.
+#[must_use]
+pub fn unseen(mapping: &Mapping) -> Option<Unseen> {
+    cause(mapping).filter(|_| is_own(mapping))
 }
 
 fn cause(mapping: &Mapping) -> Option<Unseen> {

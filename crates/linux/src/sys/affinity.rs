@@ -1,6 +1,6 @@
 //! Which CPUs a thread may run on.
 
-use numaherd_model::CpuSet;
+use numaherd_model::{CpuId, CpuSet};
 
 use super::SysError;
 
@@ -47,10 +47,16 @@ pub fn set(tid: u32, cpus: &CpuSet) -> Result<(), SysError> {
     if result == 0 { Ok(()) } else { Err(SysError::last("sched_setaffinity", tid)) }
 }
 
+/// The CPU that this thread runs on just now; none where the kernel does not say.
+#[must_use]
+pub fn current_cpu() -> Option<CpuId> {
+    // SAFETY: sched_getcpu has no preconditions.
+    u32::try_from(unsafe { libc::sched_getcpu() }).ok().map(CpuId)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numaherd_model::CpuId;
 
     #[test]
     fn a_threads_affinity_is_set_and_put_back() {

@@ -47,7 +47,13 @@ pub enum PageStatus {
     Full,
     /// Another errno.
     Error(i32),
+    /// The kernel gave up before it came to say: as soon as one page of those it has collected
+    /// cannot be moved, it says nothing of these and leaves the rest.
+    Untried,
 }
+
+/// What a status holds until the kernel fills it in: no errno is so large.
+const UNTRIED: i32 = i32::MIN;
 
 impl PageStatus {
     /// Only read so far, so that the kernel gave its shared page of zeroes; or nothing is mapped.
@@ -58,6 +64,7 @@ impl PageStatus {
     pub fn from_raw(status: i32) -> Self {
         match u32::try_from(status) {
             Ok(node) => PageStatus::On(NodeId(node)),
+            Err(_) if status == UNTRIED => PageStatus::Untried,
             Err(_) => match status.saturating_neg() {
                 libc::ENOENT => PageStatus::Absent,
                 libc::EBUSY | libc::EAGAIN => PageStatus::Busy,
@@ -78,7 +85,7 @@ pub fn query(pid: u32, addresses: &[u64], status: &mut Vec<i32>) -> Result<(), S
 }
 
 /// Moves the pages at these addresses. `status` is refilled, one number an address; a page that
-/// stayed is no error. Pages the kernel did not come to hold -EBUSY. `shared` moves pages that
+/// stayed is no error. Pages the kernel said nothing of are untried. `shared` moves pages that
 /// other processes map too.
 ///
 /// # Errors
@@ -110,7 +117,7 @@ fn call(
     status: &mut Vec<i32>,
 ) -> Result<(), SysError> {
     status.clear();
-    status.resize(addresses.len(), -libc::EBUSY);
+    status.resize(addresses.len(), UNTRIED);
     if addresses.is_empty() {
         return Ok(());
     }
@@ -187,6 +194,7 @@ mod tests {
             (-libc::ENOMEM, PageStatus::Full),
             (-libc::EFAULT, PageStatus::Error(libc::EFAULT)),
             (i32::MIN + 1, PageStatus::Error(i32::MAX)),
+            (i32::MIN, PageStatus::Untried),
         ] {
             assert_eq!(PageStatus::from_raw(raw), expected);
         }

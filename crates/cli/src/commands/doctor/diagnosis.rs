@@ -34,6 +34,7 @@ pub struct Facts {
 /// Capabilities that matter here.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rights {
+    pub read: bool,
     pub ptrace: bool,
     pub nice: bool,
     pub bpf: bool,
@@ -265,10 +266,11 @@ impl Facts {
 
     /// The least capabilities for each use, for whoever is not root.
     pub fn privileges(&self) -> Vec<Privilege> {
-        let Rights { ptrace, nice, bpf, perfmon, admin } = self.rights;
+        let Rights { read, ptrace, nice, bpf, perfmon, admin } = self.rights;
         let row = |capability, held, needed_for| Privilege { capability, held, needed_for };
         vec![
             row("CAP_SYS_PTRACE", ptrace, "seeing where other users' memory lies"),
+            row("CAP_DAC_READ_SEARCH", read, "seeing which processes handle their own memory"),
             row("CAP_BPF", bpf || admin, "hinting faults"),
             row("CAP_PERFMON", perfmon || admin, "hinting faults"),
             row("CAP_SYS_NICE", nice, "placing other users' tasks, moving shared pages"),

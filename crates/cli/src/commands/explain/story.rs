@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Action, Outcome, Refusal, SkipReason};
+use numaherd_model::{Action, Outcome, Refusal};
 use numaherd_trace::Event;
 use numaherd_trace::event::Line;
 use serde::Serialize;
@@ -77,49 +77,13 @@ pub fn actions(lines: &[Line], about: About) -> Vec<Told> {
         if !concerns(about, action) {
             continue;
         }
-        let (action, outcome) = (action.to_string(), words(outcome));
+        let (action, outcome) = (action.to_string(), outcome.to_string());
         match story.last_mut() {
             Some(last) if last.action == action && last.outcome == outcome => last.times += 1,
             _ => story.push(Told { seconds: seconds(line), action, outcome, times: 1 }),
         }
     }
     story
-}
-
-/// What became of an action.
-fn words(outcome: &Outcome) -> String {
-    match outcome {
-        Outcome::Done { moved } if moved.0 > 0 => format!("done, {moved} pages moved"),
-        Outcome::Done { .. } => "done".into(),
-        Outcome::Partial { moved, refused } => {
-            format!("{moved} pages moved; stayed: {}", stayed(refused))
-        }
-        Outcome::Skipped(reason) => format!("not done: {}", skipped(reason)),
-    }
-}
-
-fn skipped(reason: &SkipReason) -> String {
-    match reason {
-        SkipReason::Gone => "it had ended".into(),
-        SkipReason::OwnerChanged => "its owner had changed its CPUs, so it is the owner's".into(),
-        SkipReason::Checked { problem } => format!("the check refused: {problem}"),
-        SkipReason::Refused { error } => format!("the kernel refused: {error}"),
-        SkipReason::DryRun => "this was a dry run".into(),
-    }
-}
-
-fn stayed(refused: &Refusal) -> String {
-    let Refusal { busy, shared, full, absent, other } = *refused;
-    let each = [
-        (busy, "in use at that moment"),
-        (shared, "mapped by several processes"),
-        (full, "for want of room there"),
-        (absent, "never touched"),
-        (other, "for another reason"),
-    ];
-    let told = each.iter().filter(|(pages, _)| *pages > 0);
-    let told: Vec<String> = told.map(|(pages, why)| format!("{pages} {why}")).collect();
-    if told.is_empty() { "none".into() } else { told.join(", ") }
 }
 
 /// The run as a whole.
@@ -158,7 +122,7 @@ fn told_of(waiting: &numaherd_model::Waiting) -> String {
 fn count(sum: &mut Summary, action: &Action, outcome: &Outcome) {
     sum.pages_moved += outcome.moved().0;
     match outcome {
-        Outcome::Skipped(reason) => *sum.not_done.entry(skipped(reason)).or_insert(0) += 1,
+        Outcome::Skipped(reason) => *sum.not_done.entry(reason.to_string()).or_insert(0) += 1,
         Outcome::Partial { refused, .. } => {
             let total = &mut sum.pages_refused;
             total.busy += refused.busy;
@@ -188,7 +152,7 @@ impl Summary {
             self.tasks_placed,
             self.tasks_released,
             self.pages_moved,
-            stayed(&self.pages_refused)
+            self.pages_refused
         ));
         for (why, times) in &self.not_done {
             told.push(format!("{times} x not done: {why}"));
@@ -232,7 +196,7 @@ fn tenths(permille: u32) -> String {
 mod tests {
     use super::*;
     use numaherd_model::scene::{PROCESS, task_id};
-    use numaherd_model::{Bytes, Nanos, NodeId, Pages, Reason, RegionId, Waiting};
+    use numaherd_model::{Bytes, Nanos, NodeId, Pages, Reason, RegionId, SkipReason, Waiting};
     use numaherd_trace::VERSION;
 
     fn log() -> Vec<Line> {

@@ -1,6 +1,11 @@
 //! A made-up process: where its pages lie becomes regions, users and faults per node.
 
+use std::path::Path;
+
 use super::*;
+use crate::memory::maps::{self, ObjectRange};
+use crate::memory::numa_maps::{self, Mapping};
+use crate::sys::SysError;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
 
 /// Two anonymous mappings of 4 MiB each; a file; one too small to matter.
@@ -22,14 +27,53 @@ fn place(address: u64) -> PageStatus {
     }
 }
 
+/// Mappings from files below a root, places as above.
+struct MadeUp<'a>(&'a Path);
+
+impl Memory for MadeUp<'_> {
+    fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {
+        maps::read(self.0, tgid)
+    }
+
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        maps::read_shared(self.0, tgid)
+    }
+
+    fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
+        None
+    }
+
+    fn coverage(&mut self, _: u32) -> Option<crate::respect::Coverage> {
+        None
+    }
+
+    fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
+        numa_maps::read(self.0, tgid)
+    }
+
+    fn locate(&mut self, _: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError> {
+        Ok(addresses.iter().map(|&address| place(address)).collect())
+    }
+
+    fn migrate(
+        &mut self,
+        _: u32,
+        _: &[u64],
+        _: NodeId,
+        _: bool,
+    ) -> Result<Vec<PageStatus>, SysError> {
+        unreachable!("looking moves nothing")
+    }
+}
+
 fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("proc/1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("maps"), maps).unwrap();
     let mut snapshot = scene.snapshot();
-    let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
-    fill(root.path(), &mut snapshot, &mut Policies::default(), &mut locate)?;
+    let mut memory = MadeUp(root.path());
+    fill(&mut memory, &mut snapshot, &mut Policies::default())?;
     Ok(snapshot)
 }
 
@@ -90,27 +134,34 @@ fn what_is_no_maps_names_file_and_line() {
 }
 
 #[test]
-fn memory_with_a_policy_of_its_own_is_left_out() {
+fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("proc/1");
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("maps"), MAPS).unwrap();
-    let policies = "7f0000000000 bind:0 anon=1024 N0=1024 kernelpagesize_kB=4\n\
+    let policies = "400000 default huge anon=2 N1=2 kernelpagesize_kB=2048\n\
+                    7f0000000000 bind:0 anon=1024 N0=1024 kernelpagesize_kB=4\n\
                     7f0001000000 default anon=512 N1=512 kernelpagesize_kB=4\n";
     std::fs::write(folder.join("numa_maps"), policies).unwrap();
     let mut snapshot = two_of_three().snapshot();
-    let mut locate = |_: u32, addresses: &[u64]| addresses.iter().map(|&a| place(a)).collect();
+    let mut memory = MadeUp(root.path());
     let mut known = Policies::default();
-    fill(root.path(), &mut snapshot, &mut known, &mut locate).unwrap();
-    let starts: Vec<u64> = snapshot.regions.iter().map(|region| region.id.start).collect();
-    assert_eq!(starts, [0x7f00_0120_0000]);
+    fill(&mut memory, &mut snapshot, &mut known).unwrap();
+    let told = |region: &Region| (region.id.start, region.pages.clone(), region.stays);
+    let on = |node: u32, pages: u64| vec![(NodeId(node), Pages(pages))];
+    let expected = [
+        (0x40_0000, on(1, 1024), true),
+        (0x7f00_0000_0000, on(0, 1024), true),
+        (0x7f00_0120_0000, on(1, 512), false),
+    ];
+    assert_eq!(snapshot.regions.iter().map(told).collect::<Vec<_>>(), expected);
     // For a while that is taken to stay so; then it is looked at again.
     std::fs::write(folder.join("numa_maps"), "").unwrap();
     let mut regions_after = |seconds: u64| {
         let mut snapshot = two_of_three().snapshot();
         snapshot.time.0 += seconds * 1_000_000_000;
-        fill(root.path(), &mut snapshot, &mut known, &mut locate).unwrap();
+        fill(&mut memory, &mut snapshot, &mut known).unwrap();
         snapshot.regions.len()
     };
-    assert_eq!((regions_after(9), regions_after(11)), (1, 3));
+    assert_eq!((regions_after(9), regions_after(11)), (3, 3));
 }

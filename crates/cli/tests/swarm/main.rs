@@ -1,0 +1,312 @@
+//! The swarm: the live machine, the loop, herd, the journal and the undoing, all as they are, on
+//! made-up kernels in which everything goes wrong that can. Whatever happens, no page is lost, no
+//! node is brought below its watermark, and in the end every task has the affinity, and every
+//! setting the value, that it would have if nobody had balanced: today, and when all cpusets are
+//! widened and all CPUs back.
+//!
+//! `SEED=N` runs one machine, `SWARM=N` so many (`make swarm`: 2000). A failure names its seed.
+
+mod faults;
+mod kernel;
+mod system;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use numaherd_control::Controller;
+use numaherd_linux::live::{LiveMachine, LiveOptions};
+use numaherd_linux::system::Machine as _;
+use numaherd_linux::undo::undo_on;
+use numaherd_model::{Action, Change, CpuId, Journal, Nanos, Outcome, WorldError};
+use numaherd_placement::Herd;
+use numaherd_trace::{Event, FileJournal, LeftBehind};
+
+use kernel::Kernel;
+use system::{Faults, Shared};
+
+/// Machines without `SWARM`: together they see well over the 500 faults that are asked for.
+const MACHINES: u64 = 60;
+const TURNS: u32 = 40;
+const TURN_NS: u64 = 300_000_000;
+
+/// A journal of ours that a killed balancer no longer writes, but for half a line.
+struct Mortal {
+    journal: FileJournal,
+    kernel: Shared,
+}
+
+impl Journal for Mortal {
+    fn before(&mut self, change: &Change) -> io::Result<()> {
+        let was_dead = self.kernel.0.borrow().killed;
+        if self.kernel.0.borrow_mut().may_act() {
+            return self.journal.before(change);
+        }
+        if !was_dead {
+            let mut file = OpenOptions::new().append(true).open(self.journal.path())?;
+            file.write_all(b"{\"v\":1,\"t\":7,\"event\":\"before\",\"change\":\"affin")?;
+        }
+        Err(io::Error::other("killed"))
+    }
+}
+
+/// What a machine has been through.
+#[derive(Debug, Default)]
+struct Story {
+    faults: BTreeMap<&'static str, u64>,
+    placed: u64,
+    moved: u64,
+    refused: u64,
+    killed: u64,
+    put_back: u64,
+    checked: u64,
+    excused: u64,
+    coincidences: u64,
+}
+
+impl Story {
+    fn add(&mut self, other: &Story) {
+        for (what, times) in &other.faults {
+            *self.faults.entry(what).or_default() += times;
+        }
+        self.placed += other.placed;
+        self.moved += other.moved;
+        self.refused += other.refused;
+        self.killed += other.killed;
+        self.put_back += other.put_back;
+        self.checked += other.checked;
+        self.excused += other.excused;
+        self.coincidences += other.coincidences;
+    }
+}
+
+fn settings() -> [(PathBuf, &'static str, &'static str); 2] {
+    let path = |name: &str| PathBuf::from("/sys/kernel/debug/sched").join(name);
+    [(path("scan_delay_ms"), "1000", "300"), (path("scan_period_min_ms"), "1000", "100")]
+}
+
+/// A machine with two to four processes of several threads each, their memory anywhere.
+fn machine(seed: u64) -> Kernel {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (nodes, cpus) = ([2, 2, 4][random.usize(..3)], [2, 4][random.usize(..2)]);
+    let mut kernel = Kernel::new(seed, nodes, cpus, random.u8(..4) > 0);
+    kernel.settings = settings().into_iter().map(|(path, text, _)| (path, text.into())).collect();
+    let processes = random.u32(2..5);
+    for nth in 0..processes {
+        let pid = 100 * (nth + 1);
+        kernel.spawn(pid, None, random.usize(..3));
+        // Started by the run, or before it.
+        if random.bool() {
+            kernel.marked.insert(pid);
+        }
+        let threads = random.u32(1..=cpus);
+        (1..threads).for_each(|thread| kernel.clone_thread(pid + thread, pid));
+        let shared = random.bool();
+        for region in 0..3 * threads {
+            let owner = (!shared).then_some(pid + region % threads);
+            kernel.allocate(pid, owner, random.u32(..nodes), random.u8(..20) == 0);
+        }
+    }
+    kernel.now += 5_000_000_000;
+    kernel
+}
+
+/// The journal of a machine, and what the balancer sets at its start.
+fn begin(shared: &Shared, folder: &Path) -> Mortal {
+    let begin = Event::Begin {
+        run: "swarm".into(),
+        boot: "b".into(),
+        pid: 1,
+        start: 1,
+        about: "swarm".into(),
+    };
+    let journal = FileJournal::create(folder, "swarm", begin).unwrap();
+    let mut mortal = Mortal { journal, kernel: shared.clone() };
+    for (path, before, after) in settings() {
+        let (before, after) = (before.to_string(), after.to_string());
+        let change = Change::Knob { path: path.clone(), before, after: after.clone() };
+        mortal.journal.before(&change).unwrap();
+        shared.clone().set_setting(&path, &after).unwrap();
+    }
+    mortal
+}
+
+/// One machine from its beginning to the last undoing.
+fn live(seed: u64) -> Story {
+    let mut story = Story::default();
+    let shared = Shared(Rc::new(RefCell::new(machine(seed))));
+    let folder = tempfile::tempdir().unwrap();
+    let journal = begin(&shared, folder.path());
+    let path = journal.journal.path().to_path_buf();
+    let mut random = fastrand::Rng::with_seed(seed ^ 0x5a5a);
+    // Some are killed: at any of their actions, or of those of putting things back.
+    if random.bool() {
+        shared.0.borrow_mut().fuse = Some(random.u64(1..60));
+    }
+    // BPF is refused to some.
+    let faults = (random.u8(..5) > 0).then(|| Box::new(Faults(shared.clone())) as _);
+    *story.faults.entry("BPF is refused").or_default() += u64::from(faults.is_none());
+    let targets = shared.0.borrow().memory.keys().copied().collect();
+    let options = LiveOptions {
+        targets,
+        faults,
+        journal: Box::new(journal),
+        acts: true,
+        coverage: true,
+        objects: true,
+        units: true,
+        pause: Nanos(2_000_000),
+        beat: Box::new(|| {}),
+    };
+    let mut machine = LiveMachine::on(Box::new(shared.clone()), options).unwrap();
+    let mut controller = Controller::new(Herd::new());
+    for _ in 0..TURNS {
+        shared.0.borrow_mut().run(TURN_NS);
+        if random.u8(..2) == 0
+            && let Some(what) = faults::make(&mut shared.0.borrow_mut())
+        {
+            *story.faults.entry(what).or_default() += 1;
+        }
+        let pages = shared.0.borrow().pages();
+        match controller.turn(&mut machine) {
+            Ok(turn) => {
+                for (action, outcome) in turn.plan.actions.iter().zip(&turn.outcomes) {
+                    let done = !matches!(outcome, Outcome::Skipped(_));
+                    let places = matches!(action, Action::PlaceTask { .. });
+                    story.placed += u64::from(places && done);
+                    story.refused += u64::from(!done);
+                }
+                story.moved += turn.moved().0;
+            }
+            Err(WorldError::NoTasks) => break,
+            Err(_) if shared.0.borrow().killed => break,
+            Err(error) => panic!("SEED={seed}: {error}"),
+        }
+        let after = shared.0.borrow().pages();
+        for (tgid, count) in &after {
+            assert_eq!(pages.get(tgid), Some(count), "SEED={seed}: pages of {tgid} got lost");
+        }
+    }
+    drop(machine);
+    story.killed = u64::from(shared.0.borrow().killed);
+    *story.faults.entry("the balancer is killed").or_default() += story.killed;
+    // Whatever happens between the end and its undoing.
+    for _ in 0..random.usize(..4) {
+        shared.0.borrow_mut().run(TURN_NS);
+        if let Some(what) = faults::make(&mut shared.0.borrow_mut()) {
+            *story.faults.entry(what).or_default() += 1;
+        }
+    }
+    put_back(seed, &shared, &path, &mut random, &mut story);
+    story
+}
+
+/// Undoes, after an attempt that was killed in its midst or found a kernel locked down, and checks
+/// what there is then.
+fn put_back(
+    seed: u64,
+    shared: &Shared,
+    path: &Path,
+    random: &mut fastrand::Rng,
+    story: &mut Story,
+) {
+    let left = LeftBehind::read(path).unwrap().expect("the first line was written whole");
+    let mark = Some("NUMAHERD_RUN=swarm");
+    shared.0.borrow_mut().killed = false;
+    shared.0.borrow_mut().undoing = true;
+    match random.u8(..3) {
+        0 => {
+            shared.0.borrow_mut().fuse = Some(random.u64(..8));
+            undo_on(&mut shared.clone(), &left.changes, mark, false);
+            *story.faults.entry("undoing is killed").or_default() += 1;
+        }
+        1 => {
+            shared.0.borrow_mut().fuse = None;
+            shared.0.borrow_mut().locked = true;
+            let undone = undo_on(&mut shared.clone(), &left.changes, mark, false);
+            assert_eq!(undone.failed.len(), 2, "SEED={seed}: a locked setting is told");
+            shared.0.borrow_mut().locked = false;
+            *story.faults.entry("debugfs is locked").or_default() += 1;
+        }
+        _ => {}
+    }
+    let (mut kernel_killed, mut fuse) = (false, None);
+    std::mem::swap(&mut shared.0.borrow_mut().killed, &mut kernel_killed);
+    std::mem::swap(&mut shared.0.borrow_mut().fuse, &mut fuse);
+    let undone = undo_on(&mut shared.clone(), &left.changes, mark, false);
+    assert_eq!(undone.failed, Vec::<String>::new(), "SEED={seed}");
+    story.put_back = undone.affinities as u64;
+    story.coincidences = shared.0.borrow().coincidences;
+    assert_eq!(shared.0.borrow().pressed, 0, "SEED={seed}: a node went below its watermark");
+    for (path, before, _) in settings() {
+        assert_eq!(shared.clone().setting(&path).unwrap(), before, "SEED={seed}");
+    }
+    same_as_alone(seed, "", shared, story);
+    // And in the days to come.
+    let all = shared.0.borrow().possible();
+    for cpu in all.iter().filter(|cpu| !shared.0.borrow().online.contains(*cpu)).collect::<Vec<_>>()
+    {
+        shared.0.borrow_mut().plug(cpu, true);
+    }
+    (1..3).for_each(|group| shared.0.borrow_mut().confine(group, all.clone()));
+    same_as_alone(seed, " once all cpusets are wide", shared, story);
+}
+
+fn same_as_alone(seed: u64, when: &str, shared: &Shared, story: &mut Story) {
+    let kernel = shared.0.borrow();
+    for (tid, task) in &kernel.tasks {
+        if task.excused {
+            story.excused += 1;
+            continue;
+        }
+        story.checked += 1;
+        let (is, should) = (kernel.affinity(*tid), kernel.affinity_alone(*tid));
+        assert_eq!(is, should, "SEED={seed}: task {tid} was not put back{when}: {task:?}");
+    }
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+#[test]
+fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
+    let seeds = match number("SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..number("SWARM").unwrap_or(MACHINES),
+    };
+    let machines = seeds.end - seeds.start;
+    let mut all = Story::default();
+    for seed in seeds {
+        all.add(&live(seed));
+    }
+    let faults: u64 = all.faults.values().sum();
+    println!("{machines} machines, {faults} faults: {all:#?}");
+    if machines >= MACHINES {
+        assert!(faults >= 500, "only {faults} faults");
+        assert!(all.placed > 100 && all.moved > 10_000 && all.killed > 5 && all.put_back > 50);
+        // Cpusets cut an owner's mask and ours to the same CPUs: hardly ever.
+        assert!(all.coincidences * 100 < all.checked, "{} coincidences", all.coincidences);
+        // Whose owner's mask was nowhere to be had: few.
+        assert!(all.excused * 4 < all.checked, "{} of {}", all.excused, all.checked);
+    }
+}
+
+/// A canary: an undoing that puts back what was seen, and not what the owner had set, is caught.
+#[test]
+fn a_mask_put_back_as_it_was_seen_is_caught_when_the_cpuset_widens() {
+    let mut kernel = Kernel::new(1, 2, 4, true);
+    let half = (2..6).map(CpuId).collect();
+    kernel.confine(1, half);
+    kernel.spawn(100, None, 1);
+    let seen = kernel.affinity(100).unwrap();
+    let task = kernel.tasks.get_mut(&100).unwrap();
+    let all = (0..8).map(CpuId).collect();
+    assert!(task.real.set(&seen, &seen, &all));
+    assert_eq!(kernel.affinity(100), kernel.affinity_alone(100));
+    kernel.confine(1, all);
+    assert_ne!(kernel.affinity(100), kernel.affinity_alone(100));
+}

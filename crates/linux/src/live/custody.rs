@@ -1,0 +1,301 @@
+//! Whose affinity is ours, and what its owner had allowed.
+//!
+//! A task is in custody from when we first set its affinity until it ends, is released, or its
+//! owner sets another. Every change is written down before it is made. A task that was born with a
+//! mask of ours, as threads and children of a placed task are, is written down and set free.
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{
+    Change, CpuSet, Journal, Nanos, NodeId, Outcome, Pages, ProcessId, SkipReason, TaskId,
+    WorldError,
+};
+
+use super::{read_error, skipped};
+use crate::allowance::{self, is_inherited, is_still};
+use crate::sys::SysError;
+use crate::system::System;
+
+/// How old knowledge of a process's cpuset may be where it only guides plans.
+const CPUSET_AGE: Nanos = Nanos(5_000_000_000);
+
+/// Generations looked back for the process that handed a mask down.
+const MOST_ANCESTORS: usize = 16;
+
+/// A task we placed.
+#[derive(Clone, Debug)]
+struct Ours {
+    process: ProcessId,
+    /// What puts its owner's affinity back.
+    owner: CpuSet,
+    set: CpuSet,
+    home: NodeId,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Custody {
+    tasks: BTreeMap<TaskId, Ours>,
+    /// Those that turned out to be their owners' again in this look: what they gave birth to before
+    /// has a mask of ours still.
+    lost: Vec<Ours>,
+    /// CPUs of each process's cpuset that are online, and when we looked.
+    cpusets: BTreeMap<ProcessId, (Nanos, CpuSet)>,
+    /// Processes that were born with a mask of ours: a runtime that counts its CPUs at its start
+    /// (JVM, Go, OpenMP) counted too few.
+    pub born_confined: u64,
+}
+
+/// What the kernel and the journal are to a change.
+pub struct Hands<'a> {
+    pub system: &'a mut dyn System,
+    pub journal: &'a mut dyn Journal,
+    pub acts: bool,
+}
+
+impl Hands<'_> {
+    fn write_down(
+        &mut self,
+        (task, process): (TaskId, ProcessId),
+        before: &CpuSet,
+        after: &CpuSet,
+    ) -> Result<(), WorldError> {
+        let (before, after) = (before.clone(), after.clone());
+        let change = Change::Affinity { task, process, before, after };
+        self.journal.before(&change).map_err(|source| WorldError::Journal { source })
+    }
+
+    /// CPUs of a thread's cpuset that are online.
+    fn usable(&mut self, tgid: u32, tid: u32) -> Result<CpuSet, WorldError> {
+        usable(self.system, tgid, tid).map_err(read_error)
+    }
+}
+
+/// CPUs of a thread's cpuset that are online.
+pub(crate) fn usable(
+    system: &mut dyn System,
+    tgid: u32,
+    tid: u32,
+) -> Result<CpuSet, crate::ReadError> {
+    let online = system.online()?;
+    let cpuset = system.cpuset(tgid, tid).map(|cpuset| cpuset.intersection(&online));
+    Ok(cpuset.filter(|cpus| !cpus.is_empty()).unwrap_or(online))
+}
+
+/// Whether a thread that shows just our CPUs has others in its mask, which are offline: then somebody
+/// has set it since.
+pub(crate) fn has_more(system: &mut dyn System, (tgid, tid): (u32, u32), ours: &CpuSet) -> bool {
+    system.mask(tgid, tid).is_some_and(|mask| !mask.is_subset(ours))
+}
+
+/// Gives a thread the mask of its owner. Where its cpuset has none of those CPUs any more, the
+/// kernel refuses, and all CPUs stand in: answers false then.
+pub(crate) fn put_back(
+    system: &mut dyn System,
+    tid: u32,
+    owner: &CpuSet,
+) -> Result<bool, SysError> {
+    match system.set_affinity(tid, owner) {
+        Ok(()) => Ok(true),
+        Err(SysError::Refused { call, source }) => {
+            let refused = |_| SysError::Refused { call, source };
+            let possible = system.possible().map_err(refused)?;
+            system.set_affinity(tid, &possible).map(|()| false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Custody {
+    /// Forgets tasks that are no more.
+    pub fn retain(&mut self, alive: impl Fn(&TaskId) -> bool) {
+        self.tasks.retain(|task, _| alive(task));
+        self.lost.clear();
+    }
+
+    /// Where we placed a task.
+    pub fn home(&self, task: TaskId) -> Option<NodeId> {
+        self.tasks.get(&task).map(|ours| ours.home)
+    }
+
+    /// The CPUs that the owner of a task allows it today: those it has, unless we set them.
+    pub fn owners_cpus(
+        &mut self,
+        system: &mut dyn System,
+        task: TaskId,
+        current: &CpuSet,
+        now: Nanos,
+    ) -> Result<CpuSet, WorldError> {
+        let Some(ours) = self.tasks.get(&task) else { return Ok(current.clone()) };
+        let known = self.cpusets.get(&ours.process).filter(|(at, _)| now.since(*at) < CPUSET_AGE);
+        let usable = match known {
+            Some((_, usable)) => usable.clone(),
+            None => {
+                let tgid = ours.process.tgid;
+                let usable = usable(system, tgid, tgid).map_err(read_error)?;
+                self.cpusets.retain(|_, (at, _)| now.since(*at) < CPUSET_AGE);
+                self.cpusets.insert(ours.process, (now, usable.clone()));
+                usable
+            }
+        };
+        Ok(allowance::effective(&ours.owner, &usable))
+    }
+
+    /// Notices an owner that changed an affinity of ours, and a task that was born with one: that
+    /// is set free at once, for nothing is known of it, and a crowd born of one placed task would
+    /// be crammed onto its node. `current` is the task's affinity, before and after.
+    pub fn recognise(
+        &mut self,
+        hands: &mut Hands<'_>,
+        (task, process): (TaskId, ProcessId),
+        parent: u32,
+        newborn: bool,
+        current: &mut CpuSet,
+    ) -> Result<(), WorldError> {
+        match self.tasks.get(&task).cloned() {
+            Some(ours) => self.recheck(hands, task, &ours, current),
+            None if newborn => self.free_newborn(hands, (task, process), parent, current),
+            None => Ok(()),
+        }
+    }
+
+    /// A task of ours shows other CPUs than we set: a cpuset or hotplug took some away, or its
+    /// owner changed them.
+    fn recheck(
+        &mut self,
+        hands: &mut Hands<'_>,
+        task: TaskId,
+        ours: &Ours,
+        current: &mut CpuSet,
+    ) -> Result<(), WorldError> {
+        if ours.set == *current {
+            return Ok(());
+        }
+        self.cpusets.remove(&ours.process);
+        let usable = hands.usable(ours.process.tgid, task.tid)?;
+        if !is_still(current, &ours.set, &usable) {
+            self.tasks.remove(&task);
+            self.lost.push(ours.clone());
+            return Ok(());
+        }
+        if ours.set.intersection(&usable).is_empty() {
+            // It runs elsewhere, and our mask would count again one day.
+            hands.write_down((task, ours.process), &ours.owner, &ours.owner)?;
+            if hands.acts && put_back(hands.system, task.tid, &ours.owner).is_ok() {
+                self.tasks.remove(&task);
+                *current = hands.system.affinity(task.tid).unwrap_or(usable);
+            }
+        }
+        Ok(())
+    }
+
+    fn free_newborn(
+        &mut self,
+        hands: &mut Hands<'_>,
+        (task, process): (TaskId, ProcessId),
+        parent: u32,
+        current: &mut CpuSet,
+    ) -> Result<(), WorldError> {
+        if self.tasks.is_empty() && self.lost.is_empty() {
+            return Ok(());
+        }
+        let ours = || self.tasks.values().chain(&self.lost);
+        let exact = |ours: &Ours| ours.set == *current;
+        // Most are born of nobody's we placed, and show more CPUs than we ever set.
+        let remains = |ours: &Ours| {
+            current.is_subset(&ours.set) || current.intersection(&ours.set).is_empty()
+        };
+        if !ours().any(remains) {
+            return Ok(());
+        }
+        let mut usable = None;
+        if !ours().any(exact) {
+            usable = Some(hands.usable(process.tgid, task.tid)?);
+        }
+        let born_with = |ours: &Ours| {
+            let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable);
+            usable.as_ref().map_or_else(|| exact(ours), inherited) && ours.owner != ours.set
+        };
+        // By start time too: the pid may have been that of somebody who ended since the last look.
+        let heirs_of =
+            |process: ProcessId| ours().find(|o| o.process == process && born_with(o)).cloned();
+        let (mut found, mut next) = (heirs_of(process), parent);
+        for _ in 0..MOST_ANCESTORS {
+            if found.is_some() || next == 0 {
+                break;
+            }
+            let Some(stat) = hands.system.stat(next, next).map_err(read_error)? else { break };
+            found = heirs_of(ProcessId { tgid: next, start: stat.id.start });
+            next = stat.ppid;
+        }
+        let Some(parent) = found else { return Ok(()) };
+        self.born_confined += u64::from(task.tid == process.tgid);
+        hands.write_down((task, process), &parent.owner, &parent.set)?;
+        if hands.acts && put_back(hands.system, task.tid, &parent.owner).is_ok() {
+            *current = hands.system.affinity(task.tid).unwrap_or_else(|_| parent.owner.clone());
+        }
+        Ok(())
+    }
+
+    /// Allows a task these CPUs, or with no node, what its owner allowed.
+    pub fn place(
+        &mut self,
+        hands: &mut Hands<'_>,
+        (task, process): (TaskId, ProcessId),
+        to: Option<(NodeId, &CpuSet)>,
+    ) -> Result<Outcome, WorldError> {
+        // The tid may belong to somebody else by now.
+        let stat = hands.system.stat(process.tgid, task.tid).map_err(read_error)?;
+        if stat.is_none_or(|stat| stat.id != task) {
+            return Ok(Outcome::Skipped(SkipReason::Gone));
+        }
+        let current = match hands.system.affinity(task.tid) {
+            Ok(current) => current,
+            Err(error) => return Ok(skipped(&error)),
+        };
+        let owner = match self.tasks.get(&task).cloned() {
+            Some(ours) if ours.set == current => {
+                if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
+                    self.tasks.remove(&task);
+                    return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
+                }
+                ours.owner
+            }
+            Some(ours) => {
+                let usable = hands.usable(process.tgid, task.tid)?;
+                if !is_still(&current, &ours.set, &usable) {
+                    return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
+                }
+                ours.owner
+            }
+            None => {
+                let usable = hands.usable(process.tgid, task.tid)?;
+                let possible = hands.system.possible().map_err(read_error)?;
+                let mask = hands.system.mask(process.tgid, task.tid);
+                match (hands.system.cpuset(process.tgid, task.tid), mask) {
+                    // Nothing but the mask says where it may run.
+                    (None, Some(mask)) => mask,
+                    _ => allowance::owners(&current, &usable, &possible),
+                }
+            }
+        };
+        let set = to.map_or(&owner, |(_, cpus)| cpus);
+        hands.write_down((task, process), &owner, set)?;
+        let done = match to {
+            Some((_, cpus)) => hands.system.set_affinity(task.tid, cpus),
+            None => put_back(hands.system, task.tid, &owner).map(|_| ()),
+        };
+        if let Err(error) = done {
+            return Ok(skipped(&error));
+        }
+        match to {
+            Some((home, set)) => {
+                self.tasks.insert(task, Ours { process, owner, set: set.clone(), home });
+            }
+            None => {
+                self.tasks.remove(&task);
+            }
+        }
+        Ok(Outcome::Done { moved: Pages(0) })
+    }
+}

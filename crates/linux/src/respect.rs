@@ -1,0 +1,203 @@
+//! Processes whose memory, or whose tasks, are better left where they are.
+//!
+//! | left alone | seen by |
+//! |---|---|
+//! | memory that somebody else handles page by page | an open `userfaultfd` |
+//! | memory that a device reads and writes | an open `/dev/vfio/…` or `/dev/infiniband/…` |
+//! | memory that its owner locked, a good part of it | `VmLck` and `VmRSS` in `status` |
+//! | tasks that their group's quota keeps off the CPU | `nr_throttled` in `cpu.stat`, version 2 |
+//!
+//! | tasks most of whose memory takes no hinting faults | `HugetlbPages` in `status`, `numa_maps` |
+//!
+//! The kernel would move locked pages and those under a userfaultfd: each costs the owner a fault
+//! that it did all it could to avoid. Pages pinned by a device it refuses, every time anew. A task
+//! under a quota looks idle when it is not, and may be stopped while it holds what others wait for.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use numaherd_model::Bytes;
+
+use crate::ReadError;
+use crate::cgroup;
+use crate::file::text_if_present;
+use crate::memory::residence::Unseen;
+
+/// Locked memory from which a process's is left alone, per mille of what is resident. Guessed: a
+/// database locks nearly all of its memory, a key agent a few pages.
+const MUCH_LOCKED_PERMILLE: u64 = 100;
+
+/// What a link in `/proc/PID/fd` points at, and what that means for moving pages.
+const FILES: [(&str, &str); 3] = [
+    ("anon_inode:[userfaultfd]", "its memory is handled through a userfaultfd"),
+    ("/dev/vfio/", "a device works on its memory (VFIO)"),
+    ("/dev/infiniband/", "a device works on its memory (RDMA)"),
+];
+
+/// Why a process's pages are to stay, if they are. What may not be looked at says nothing.
+#[must_use]
+pub fn pages_stay(root: &Path, tgid: u32) -> Option<&'static str> {
+    let folder = root.join(format!("proc/{tgid}"));
+    let status = text_if_present(&folder.join("status")).ok().flatten().unwrap_or_default();
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    let (locked, resident) = (kib("VmLck:").unwrap_or(0), kib("VmRSS:").unwrap_or(0));
+    if locked > 0 && locked * 1000 >= resident * MUCH_LOCKED_PERMILLE {
+        return Some("much of its memory is locked");
+    }
+    let links = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
+    let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
+    let means = |target: &std::path::PathBuf| {
+        let target = target.to_str()?;
+        FILES.iter().find(|(name, _)| target.starts_with(name)).map(|(_, why)| *why)
+    };
+    targets.into_iter().find_map(|target| means(&target))
+}
+
+/// How much of a process's own memory can take hinting faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coverage {
+    /// That share, per mille.
+    pub permille: u32,
+    /// What most of the rest is.
+    pub cause: Unseen,
+    /// What is resident of it in pages that page tables are walked for.
+    pub resident: Bytes,
+}
+
+/// How much of a process's own memory can take hinting faults, per mille, and what most of the rest
+/// is; None where it has none, or may not be looked at.
+///
+/// Cheap, for a look at every process: a memory policy of the process shows in the first line of
+/// `numa_maps`, and the kernel walks no more page tables than that line is about. Policies of single
+/// mappings are not seen here: see `Residence`, which reads all of it.
+#[must_use]
+pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
+    let folder = root.join(format!("proc/{tgid}"));
+    let status = text_if_present(&folder.join("status")).ok().flatten()?;
+    let kib = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
+    let permille = (seen * 1000).checked_div(seen + huge)? as u32;
+    let resident = Bytes((seen + kib("RssFile:")) << 10);
+    if has_policy(&folder.join("numa_maps")) {
+        return Some(Coverage { permille: 0, cause: Unseen::Policy, resident });
+    }
+    Some(Coverage { permille, cause: Unseen::Hugetlb, resident })
+}
+
+/// Whether the first mapping, and with it every one without a policy of its own, has a policy that
+/// keeps its pages from taking faults.
+fn has_policy(numa_maps: &Path) -> bool {
+    let mut begin = [0; 64];
+    let read = File::open(numa_maps).and_then(|mut file| file.read(&mut begin)).unwrap_or(0);
+    let text = String::from_utf8_lossy(&begin[..read]);
+    let policy = text.split([' ', '\n']).nth(1);
+    policy.is_some_and(|policy| policy != "default" && !policy.contains("balancing"))
+}
+
+/// How often a process's groups have run out of their quota of CPU time since they exist.
+///
+/// # Errors
+/// A file is there and cannot be read.
+pub fn throttles(root: &Path, tgid: u32) -> Result<u64, ReadError> {
+    let mut sum: u64 = 0;
+    for folder in cgroup::of_process(root, tgid)? {
+        let text = text_if_present(&folder.join("cpu.stat"))?.unwrap_or_default();
+        let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
+        sum = sum.saturating_add(line.and_then(|times| times.trim().parse().ok()).unwrap_or(0));
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_process_whose_memory_is_locked_or_handled_by_others_is_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let status = |locked: u64| format!("Name:\tx\nVmLck:\t{locked} kB\nVmRSS:\t5000 kB\n");
+        put(root.path(), "proc/7/status", &status(64));
+        let fd = root.path().join("proc/7/fd");
+        std::fs::create_dir_all(&fd).unwrap();
+        let open = |number: &str, target: &str| {
+            std::os::unix::fs::symlink(target, fd.join(number)).unwrap();
+        };
+        open("1", "/dev/null");
+        assert_eq!(pages_stay(root.path(), 7), None);
+        open("9", "anon_inode:[userfaultfd]");
+        assert!(pages_stay(root.path(), 7).unwrap().contains("userfaultfd"));
+        std::fs::remove_file(fd.join("9")).unwrap();
+        open("10", "/dev/vfio/42");
+        assert!(pages_stay(root.path(), 7).unwrap().contains("VFIO"));
+        put(root.path(), "proc/7/status", &status(500));
+        assert!(pages_stay(root.path(), 7).unwrap().contains("locked"));
+        assert_eq!(pages_stay(root.path(), 8), None);
+    }
+
+    #[test]
+    fn a_userfaultfd_of_our_own_is_seen_where_we_may_have_one() {
+        // SAFETY: the call takes flags and answers a descriptor or an error; no memory is touched.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) };
+        if fd < 0 {
+            return;
+        }
+        let why = pages_stay("/".as_ref(), std::process::id());
+        // SAFETY: the descriptor is ours and used by nobody else.
+        unsafe { libc::close(fd as i32) };
+        assert!(why.unwrap().contains("userfaultfd"));
+    }
+
+    #[test]
+    fn huge_pages_of_the_reserve_and_a_policy_hide_memory() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(coverage(root.path(), 7), None);
+        let status = "RssAnon:\t2048 kB\nRssShmem:\t1024 kB\nHugetlbPages:\t9216 kB\n";
+        put(root.path(), "proc/7/status", status);
+        // 3 of 12 MiB
+        let seen = Coverage { permille: 250, cause: Unseen::Hugetlb, resident: Bytes(3 << 20) };
+        assert_eq!(coverage(root.path(), 7), Some(seen));
+        for (policy, permille) in [
+            ("default", 250),
+            ("bind:0", 0),
+            ("prefer (many):0-1", 0),
+            ("interleave:0-1", 0),
+            ("bind=balancing:0", 250),
+        ] {
+            let maps = format!("5580a3c4e000 {policy} file=/bin/x mapped=9 N0=9\n");
+            put(root.path(), "proc/7/numa_maps", &maps);
+            assert_eq!(coverage(root.path(), 7).unwrap().permille, permille, "{policy}");
+        }
+    }
+
+    #[test]
+    fn we_have_no_policy_and_can_be_seen() {
+        let seen = coverage("/".as_ref(), std::process::id()).unwrap();
+        assert_eq!(seen.permille, 1000);
+        assert!(seen.resident > Bytes(0));
+    }
+
+    #[test]
+    fn a_quota_counts_wherever_it_is_set_above() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        put(root.path(), "proc/7/cgroup", "0::/a.slice/b\n");
+        put(root.path(), "sys/fs/cgroup/a.slice/b/cpu.stat", "usage_usec 5\nnr_throttled 3\n");
+        put(root.path(), "sys/fs/cgroup/a.slice/cpu.stat", "nr_periods 9\nnr_throttled 4\n");
+        put(root.path(), "sys/fs/cgroup/cpu.stat", "usage_usec 5\n");
+        assert_eq!(throttles(root.path(), 7).unwrap(), 7);
+        assert_eq!(throttles(root.path(), 8).unwrap(), 0);
+    }
+}

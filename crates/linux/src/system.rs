@@ -1,0 +1,364 @@
+//! What the loop and its undoing ask of a kernel, as traits: the running one answers with `/proc`,
+//! `/sys` and system calls ([`Running`]), a test with a kernel made up in memory.
+//!
+//! Thin: nothing is decided here. Who ends meanwhile is `None`, or a [`SysError`] that says gone.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeState, Topology};
+
+use crate::memory::maps::{self, AnonymousRange, ObjectRange};
+use crate::memory::numa_maps::{self, Mapping};
+use crate::memory::zoneinfo;
+use crate::process::{SchedStat, TaskReader, TaskStat};
+use crate::respect::Coverage;
+use crate::sys::pages::{self, PageStatus, Target};
+use crate::sys::{SysError, affinity, clock};
+use crate::{ReadError, cgroup, cpu_time, knobs, respect, topology};
+
+/// Tasks: who they are and where they may run.
+pub trait Tasks {
+    /// A thread's stat.
+    ///
+    /// # Errors
+    /// It is there but cannot be read.
+    fn stat(&mut self, tgid: u32, tid: u32) -> Result<Option<TaskStat>, ReadError>;
+    /// How long a thread ran and waited.
+    ///
+    /// # Errors
+    /// It is there but cannot be read.
+    fn schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError>;
+    /// The threads of a process, ascending.
+    ///
+    /// # Errors
+    /// They are there but cannot be listed.
+    fn threads(&mut self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError>;
+    /// A process and its descendants, ascending.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError>;
+    /// All processes, ascending.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn processes(&mut self) -> Result<Vec<u32>, ReadError>;
+    /// A process's command line, each word ended by a zero byte; `None` where it cannot be told.
+    fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>>;
+    /// Whether a process has this `NAME=value` in its environment.
+    ///
+    /// # Errors
+    /// It cannot be read, for another reason than lack of privilege.
+    fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError>;
+    /// CPUs a thread may run on that are online.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    fn affinity(&mut self, tid: u32) -> Result<CpuSet, SysError>;
+    /// The same with those that are offline; `None` where that cannot be told.
+    fn mask(&mut self, tgid: u32, tid: u32) -> Option<CpuSet>;
+    /// Allows a thread these CPUs, as far as its cpuset has them.
+    ///
+    /// # Errors
+    /// The thread has ended, belongs to someone else, or no CPU remains.
+    fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), SysError>;
+    /// How often a process's groups have run out of their quota of CPU time.
+    fn throttles(&mut self, tgid: u32) -> u64;
+    /// The CPUs of a thread's cpuset; `None` where it has none of its own or that cannot be told.
+    fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet>;
+}
+
+/// Memory of processes.
+pub trait Memory {
+    /// Memory that is a process's own, ascending.
+    ///
+    /// # Errors
+    /// It is there but cannot be read.
+    fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError>;
+    /// What a process maps shared and writable, ascending.
+    ///
+    /// # Errors
+    /// It is there but cannot be read.
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError>;
+    /// Why a process's pages are to stay where they are, if they are.
+    fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;
+    /// How much of a process's own memory can take hinting faults, as far as a cheap look shows.
+    fn coverage(&mut self, tgid: u32) -> Option<Coverage>;
+    /// All mappings of a process with their policies and pages per node.
+    ///
+    /// # Errors
+    /// They are there but cannot be read.
+    fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError>;
+    /// Where the pages at these addresses are, one answer an address.
+    ///
+    /// # Errors
+    /// The process has ended or belongs to someone else.
+    fn locate(&mut self, tgid: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError>;
+    /// Moves the pages at these addresses, with `shared` also those that other processes map; one
+    /// answer an address.
+    ///
+    /// # Errors
+    /// The process has ended or belongs to someone else, or there is no such node.
+    fn migrate(
+        &mut self,
+        tgid: u32,
+        addresses: &[u64],
+        to: NodeId,
+        shared: bool,
+    ) -> Result<Vec<PageStatus>, SysError>;
+    /// The same of several lots of addresses, at once where the kernel can.
+    ///
+    /// # Errors
+    /// For each lot, as for one.
+    fn migrate_lots(
+        &mut self,
+        tgid: u32,
+        lots: &[Vec<u64>],
+        to: NodeId,
+        shared: bool,
+    ) -> Vec<Result<Vec<PageStatus>, SysError>> {
+        lots.iter().map(|addresses| self.migrate(tgid, addresses, to, shared)).collect()
+    }
+}
+
+/// The machine as a whole.
+pub trait Machine {
+    /// What is online.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn topology(&mut self) -> Result<Topology, ReadError>;
+    /// CPUs set apart.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn isolated(&mut self) -> Result<CpuSet, ReadError>;
+    /// CPUs that are online.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn online(&mut self) -> Result<CpuSet, ReadError>;
+    /// CPUs that may ever be there.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn possible(&mut self) -> Result<CpuSet, ReadError>;
+    /// Free memory and watermarks.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn nodes(&mut self) -> Result<Vec<NodeState>, ReadError>;
+    /// `kernel.numa_balancing`; `None` where the kernel has no such thing.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn balancing_mode(&mut self) -> Result<Option<u64>, ReadError>;
+    /// Busy time of each CPU.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn busy(&mut self) -> Result<BTreeMap<CpuId, Nanos>, ReadError>;
+    /// The clock of snapshots and faults.
+    fn monotonic(&mut self) -> Nanos;
+    /// The clock that tasks' start times count on.
+    fn since_boot(&mut self) -> Nanos;
+    /// A setting's text.
+    ///
+    /// # Errors
+    /// It is not there or cannot be read.
+    fn setting(&mut self, path: &Path) -> io::Result<String>;
+    /// Writes a setting.
+    ///
+    /// # Errors
+    /// It is not there or cannot be written.
+    fn set_setting(&mut self, path: &Path, text: &str) -> io::Result<()>;
+}
+
+/// All of it.
+pub trait System: Tasks + Memory + Machine {}
+
+impl<T: Tasks + Memory + Machine> System for T {}
+
+/// The running kernel, read below a root; system calls go to the kernel we run on.
+#[derive(Debug)]
+pub struct Running {
+    root: PathBuf,
+    reader: TaskReader,
+}
+
+impl Running {
+    /// Reads below `root`: `/`, unless this is a test.
+    #[must_use]
+    pub fn new(root: &Path) -> Running {
+        Running { root: root.to_path_buf(), reader: TaskReader::new(root) }
+    }
+}
+
+impl Tasks for Running {
+    fn stat(&mut self, tgid: u32, tid: u32) -> Result<Option<TaskStat>, ReadError> {
+        self.reader.stat(tgid, tid)
+    }
+
+    fn schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError> {
+        self.reader.schedstat(tgid, tid)
+    }
+
+    fn threads(&mut self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {
+        self.reader.threads(tgid)
+    }
+
+    fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
+        self.reader.tree(tgid)
+    }
+
+    fn processes(&mut self) -> Result<Vec<u32>, ReadError> {
+        self.reader.processes()
+    }
+
+    fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>> {
+        std::fs::read(self.root.join(format!("proc/{tgid}/cmdline"))).ok()
+    }
+
+    fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
+        self.reader.has_mark(tgid, mark)
+    }
+
+    fn affinity(&mut self, tid: u32) -> Result<CpuSet, SysError> {
+        affinity::get(tid)
+    }
+
+    fn mask(&mut self, tgid: u32, tid: u32) -> Option<CpuSet> {
+        self.reader.cpus_allowed(tgid, tid).ok().flatten()
+    }
+
+    fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), SysError> {
+        affinity::set(tid, cpus)
+    }
+
+    fn throttles(&mut self, tgid: u32) -> u64 {
+        respect::throttles(&self.root, tgid).unwrap_or(0)
+    }
+
+    fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet> {
+        cgroup::cpuset(&self.root, tgid, tid).ok().flatten()
+    }
+}
+
+impl Memory for Running {
+    fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {
+        maps::read(&self.root, tgid)
+    }
+
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        maps::read_shared(&self.root, tgid)
+    }
+
+    fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
+        respect::pages_stay(&self.root, tgid)
+    }
+
+    fn coverage(&mut self, tgid: u32) -> Option<Coverage> {
+        respect::coverage(&self.root, tgid)
+    }
+
+    fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
+        numa_maps::read(&self.root, tgid)
+    }
+
+    fn locate(&mut self, tgid: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError> {
+        let mut status = Vec::new();
+        pages::query(tgid, addresses, &mut status)?;
+        Ok(status.into_iter().map(PageStatus::from_raw).collect())
+    }
+
+    fn migrate(
+        &mut self,
+        tgid: u32,
+        addresses: &[u64],
+        to: NodeId,
+        shared: bool,
+    ) -> Result<Vec<PageStatus>, SysError> {
+        migrate(tgid, addresses, to, shared)
+    }
+
+    /// Each lot in a thread of its own: a new thread starts on a CPU that has least to do, so that
+    /// where all are busy, all lose alike.
+    fn migrate_lots(
+        &mut self,
+        tgid: u32,
+        lots: &[Vec<u64>],
+        to: NodeId,
+        shared: bool,
+    ) -> Vec<Result<Vec<PageStatus>, SysError>> {
+        let [one] = lots else {
+            return std::thread::scope(|scope| {
+                let spawn = |lot| scope.spawn(move || migrate(tgid, lot, to, shared));
+                let workers: Vec<_> = lots.iter().map(Vec::as_slice).map(spawn).collect();
+                let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                };
+                workers.into_iter().map(answer).collect()
+            });
+        };
+        vec![migrate(tgid, one, to, shared)]
+    }
+}
+
+fn migrate(
+    tgid: u32,
+    addresses: &[u64],
+    to: NodeId,
+    shared: bool,
+) -> Result<Vec<PageStatus>, SysError> {
+    let mut status = Vec::new();
+    pages::migrate(tgid, addresses, Target::One(to), shared, &mut status)?;
+    Ok(status.into_iter().map(PageStatus::from_raw).collect())
+}
+
+impl Machine for Running {
+    fn topology(&mut self) -> Result<Topology, ReadError> {
+        topology::read(&self.root)
+    }
+
+    fn isolated(&mut self) -> Result<CpuSet, ReadError> {
+        topology::isolated(&self.root)
+    }
+
+    fn online(&mut self) -> Result<CpuSet, ReadError> {
+        topology::online(&self.root)
+    }
+
+    fn possible(&mut self) -> Result<CpuSet, ReadError> {
+        topology::possible(&self.root)
+    }
+
+    fn nodes(&mut self) -> Result<Vec<NodeState>, ReadError> {
+        zoneinfo::read(&self.root)
+    }
+
+    fn balancing_mode(&mut self) -> Result<Option<u64>, ReadError> {
+        knobs::read_number(&self.root, knobs::Knob::NumaBalancing)
+    }
+
+    fn busy(&mut self) -> Result<BTreeMap<CpuId, Nanos>, ReadError> {
+        cpu_time::read(&self.root)
+    }
+
+    fn monotonic(&mut self) -> Nanos {
+        clock::monotonic()
+    }
+
+    fn since_boot(&mut self) -> Nanos {
+        clock::since_boot()
+    }
+
+    fn setting(&mut self, path: &Path) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn set_setting(&mut self, path: &Path, text: &str) -> io::Result<()> {
+        std::fs::write(path, text)
+    }
+}

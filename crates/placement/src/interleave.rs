@@ -1,0 +1,239 @@
+//! Memory that several nodes use in earnest lies on just those, in equal parts.
+//!
+//! Where the users of a bundle run on several nodes, no node is the right one for it. All of it on
+//! one node means that who runs there has all of it near and everybody else nothing, and that one
+//! node's memory serves them all. In equal parts the mean distance is the same, nobody waits for a
+//! slowest, and each node's memory carries its part.
+//!
+//! Parts are whole regions, so huge pages stay whole. It is done only where it pays: what the worst
+//! placed users gain must be clear, and more than what moving costs ([`Bundle::page_cost`]). Once
+//! parts are equal nobody gains, so an unchanged load ends in no moves.
+//!
+//! Example: tasks on nodes 0 and 1, SLIT 21, use eight regions alike, all on node 0. The tasks on
+//! node 1 are at distance 11 on average, in equal parts 5.5: four regions go to node 1.
+//!
+//! Mainline does likewise page by page: `should_numa_migrate_memory` (v6.12) shares a group's pages
+//! out to the nodes where it is active.
+
+use numaherd_model::{Action, NodeId, Pages, Reason, Snapshot};
+
+use crate::demand::{Bundle, Demand};
+use crate::outlook::Outlook;
+use crate::pages::{MIN_KNOWN_PAGES, MIN_USE_PERMILLE, expected_pages};
+
+/// A node uses a bundle in earnest from this share of what its heaviest user node does, per mille.
+/// Guessed: half.
+const EARNEST_PERMILLE: u64 = 500;
+
+/// The worst placed users must come nearer by this share of the distance they will have, per mille.
+/// On two nodes: two thirds on one of them. Guessed, well above noise.
+const CLEAR_PERMILLE: u64 = 333;
+
+/// Distances below are in thousandths.
+const MILLI: u64 = 1000;
+
+/// The moves, at most so many pages of them.
+#[must_use]
+pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pages) -> Vec<Action> {
+    let mut left = most.0;
+    let mut actions = Vec::new();
+    for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
+        let weights = &outlook.of(b).weights;
+        let Some(nodes) = in_earnest(demand, weights) else { continue };
+        if bundle.regions.len() >= nodes.len() && pays(demand, bundle, weights, &nodes) {
+            let mut parts = Parts::new(snapshot, demand, bundle, &nodes);
+            for &r in &bundle.regions {
+                let Some((to, pages)) = parts.next(snapshot, r).filter(|(_, p)| *p <= left) else {
+                    continue;
+                };
+                left -= pages;
+                let region = &snapshot.regions[r];
+                let reason = Reason::UsersOnAll { nodes: nodes.len() as u32 };
+                let (to, pages) = (demand.nodes[to], Pages(pages));
+                let (region, len) = (region.id, region.len);
+                actions.push(Action::MovePages { region, len, to, pages, reason });
+            }
+        }
+    }
+    actions
+}
+
+/// The nodes that use a bundle in earnest, ascending, if they are several and none has most of it.
+fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize>> {
+    let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
+    let most = weights.iter().map(|(_, weight)| *weight).max()?;
+    if most * 1000 >= all * MIN_USE_PERMILLE {
+        return None;
+    }
+    let earnest = |&&(node, weight): &&(usize, u64)| {
+        weight * 1000 >= most * EARNEST_PERMILLE && demand.has_memory[node]
+    };
+    let mut nodes: Vec<usize> = weights.iter().filter(earnest).map(|(node, _)| *node).collect();
+    nodes.sort_unstable();
+    (nodes.len() > 1).then_some(nodes)
+}
+
+/// Whether equal parts on these nodes bring the worst placed users clearly nearer, by more than
+/// moving costs.
+fn pays(demand: &Demand, bundle: &Bundle, weights: &[(usize, u64)], nodes: &[usize]) -> bool {
+    let known = bundle.known_pages();
+    if known == 0 {
+        return false;
+    }
+    let far = |pages: &[(usize, u64)], all: u64| {
+        let from = |cpu: usize| {
+            pages.iter().map(|&(node, p)| p * demand.distance(node, cpu) * MILLI).sum::<u64>() / all
+        };
+        nodes.iter().map(|&cpu| from(cpu)).max().unwrap_or(0)
+    };
+    let parts: Vec<(usize, u64)> = nodes.iter().map(|&node| (node, 1)).collect();
+    let (now, then) = (far(&bundle.pages, known), far(&parts, nodes.len() as u64));
+    let nearer = now.saturating_sub(then);
+    let fair = known / nodes.len() as u64;
+    let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(bundle.pages_on(node))).sum();
+    let weight: u64 = weights.iter().map(|(_, weight)| weight).sum();
+    let gain = weight.saturating_mul(nearer) / MILLI;
+    nearer * 1000 >= then * CLEAR_PERMILLE && gain > arriving.saturating_mul(bundle.page_cost)
+}
+
+/// A bundle being shared out.
+struct Parts<'a> {
+    demand: &'a Demand,
+    nodes: &'a [usize],
+    /// Known pages on each node of the machine, as planned so far.
+    have: Vec<u64>,
+    /// Room left on each.
+    room: Vec<u64>,
+}
+
+impl Parts<'_> {
+    fn new<'a>(
+        snapshot: &Snapshot,
+        demand: &'a Demand,
+        bundle: &Bundle,
+        nodes: &'a [usize],
+    ) -> Parts<'a> {
+        let mut have = vec![0; demand.nodes.len()];
+        for &r in &bundle.regions {
+            for (node, pages) in &snapshot.regions[r].pages {
+                if let Ok(node) = demand.nodes.binary_search(node) {
+                    have[node] += pages.0;
+                }
+            }
+        }
+        Parts { demand, nodes, have, room: demand.room.clone() }
+    }
+
+    /// Where a region goes, and how many pages are expected to move: to the node that has least,
+    /// if that makes parts more equal.
+    fn next(&mut self, snapshot: &Snapshot, r: usize) -> Option<(usize, u64)> {
+        let region = &snapshot.regions[r];
+        let most =
+            region.pages.iter().max_by_key(|(node, pages)| (*pages, std::cmp::Reverse(*node)));
+        let &(at, _) = most.filter(|_| !region.rests)?;
+        let at = self.demand.nodes.binary_search(&at).ok()?;
+        let known = region.known_pages().0;
+        let &to = self.nodes.iter().min_by_key(|&&node| (self.have[node], node))?;
+        let stranger = !self.nodes.contains(&at);
+        let fairer = stranger || self.have[at] >= self.have[to] + 2 * known;
+        let pages = expected_pages(snapshot, r, self.demand.nodes[to]);
+        if at == to || known < MIN_KNOWN_PAGES || !fairer || self.room[to] < pages {
+            return None;
+        }
+        self.room[to] -= pages;
+        for (node, pages) in &region.pages {
+            let node: &NodeId = node;
+            if let Ok(node) = self.demand.nodes.binary_search(node) {
+                self.have[node] -= pages.0;
+            }
+        }
+        self.have[to] += known;
+        Some((to, pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    const MOST: Pages = Pages(1 << 20);
+
+    /// Eight tasks, half on each of two nodes, that use so many regions alike.
+    fn shared(pages: &[&[(u32, u64)]]) -> Scene {
+        let mut scene = Scene::two_by_four();
+        scene.busy(8);
+        let users: Vec<(u32, u64)> = (1..=8).map(|tid| (tid, 100)).collect();
+        for (r, pages) in pages.iter().enumerate() {
+            scene.region(r as u64, &users, pages);
+        }
+        scene.shared(100, 90);
+        scene
+    }
+
+    /// Where each region goes that goes anywhere.
+    fn planned(scene: &Scene, most: Pages) -> Vec<(u64, u32)> {
+        let snapshot = scene.snapshot();
+        let demand = Demand::new(&snapshot);
+        let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let actions = spread(&snapshot, &demand, &Outlook::new(&demand, &at), most);
+        let of = |action: &Action| match action {
+            Action::MovePages { region, to, reason: Reason::UsersOnAll { nodes: 2 }, .. } => {
+                ((region.start - (1 << 30)) >> 21, to.0)
+            }
+            other => panic!("{other:?}"),
+        };
+        actions.iter().map(of).collect()
+    }
+
+    #[test]
+    fn half_of_what_lies_on_one_node_goes_to_the_other() {
+        let here: &[(u32, u64)] = &[(0, 512)];
+        let scene = shared(&[here; 8]);
+        assert_eq!(planned(&scene, MOST), [(0, 1), (1, 1), (2, 1), (3, 1)]);
+        // no more than is asked for
+        assert_eq!(planned(&scene, Pages(1200)), [(0, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn parts_that_are_about_equal_stay() {
+        let here: &[(u32, u64)] = &[(0, 512)];
+        let there: &[(u32, u64)] = &[(1, 512)];
+        // 5 of 8 on node 0: 5.5 × 5/4 = 6.9 for the worst, less than a third above 5.5
+        let scene = shared(&[here, here, here, here, here, there, there, there]);
+        assert_eq!(planned(&scene, MOST), []);
+        // 6 of 8: 8.25 is more than that, and one of them makes seven
+        let scene = shared(&[here, here, here, here, here, here, there, there]);
+        assert_eq!(planned(&scene, MOST), [(0, 1), (1, 1)]);
+    }
+
+    #[test]
+    fn memory_that_is_dear_to_move_rests_stays_or_belongs_to_one_node_is_left() {
+        let regions: [&[(u32, u64)]; 8] = [&[(0, 512)]; 8];
+        let mut scene = shared(&regions);
+        // 2048 pages of a second each, in a minute
+        scene.edit().costs.page_move.0 = 1_000_000_000;
+        assert_eq!(planned(&scene, MOST), []);
+        let mut scene = shared(&regions);
+        scene.edit().regions[0].rests = true;
+        scene.edit().regions[1].stays = true;
+        assert_eq!(planned(&scene, MOST)[0].0, 2);
+        let mut scene = shared(&regions);
+        scene.edit().kernel_tiering = true;
+        assert_eq!(planned(&scene, MOST), []);
+        // 6 of 8 tasks on node 0: it is theirs, and follows them
+        let mut scene = shared(&regions);
+        (4..6).for_each(|i| scene.edit().tasks[i].last_cpu.0 = 0);
+        assert_eq!(planned(&scene, MOST), []);
+    }
+
+    #[test]
+    fn what_lies_on_a_node_that_does_not_use_it_comes_to_those_that_do() {
+        let mut scene = Scene::even(3, 4);
+        scene.busy(8);
+        let users: Vec<(u32, u64)> = (1..=8).map(|tid| (tid, 100)).collect();
+        (0..4).for_each(|r| scene.region(r, &users, &[(2, 512)]));
+        scene.shared(100, 90);
+        assert_eq!(planned(&scene, MOST), [(0, 0), (1, 1), (2, 0), (3, 1)]);
+    }
+}

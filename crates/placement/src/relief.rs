@@ -1,0 +1,130 @@
+//! Placed tasks that wait for a CPU while there is one elsewhere.
+//!
+//! A placed task may only run on its node. If strangers come to run there, the scheduler cannot
+//! take it elsewhere, and it is herd that makes it wait. What others take of a node's CPUs is known
+//! only after some seconds; how long a task was runnable without running is known at once. So a
+//! task whose wait has doubled is given its owner's CPUs back in the next turn of the loop, and
+//! left to the scheduler for a while.
+//!
+//! Example: unplaced, a task waited 5 % of the time; now 30 %, and node 1 has a CPU to spare: it
+//! is let go. Had it waited 20 % before, or were every node full, it would stay.
+
+use numaherd_model::{Nanos, Task};
+
+use crate::demand::Demand;
+
+/// Waiting below this, per mille of the time, is no harm of ours: herd itself takes up to a quarter
+/// of a CPU while it converges. Guessed.
+const LEAST_PERMILLE: u32 = 300;
+
+/// How long a task that was let go is left to the scheduler. Guessed: until it is known what others
+/// take of each node.
+pub const REST: Nanos = Nanos(5_000_000_000);
+
+/// Whether a task waits more than twice as long as it usually does.
+#[must_use]
+pub fn is_squeezed(task: &Task, usual_permille: u32) -> bool {
+    task.waiting_permille >= LEAST_PERMILLE && task.waiting_permille > 2 * usual_permille
+}
+
+/// Room for further tasks on each node.
+pub struct Room(Vec<usize>);
+
+impl Room {
+    /// With tasks where they are today.
+    #[must_use]
+    pub fn new(demand: &Demand) -> Room {
+        let mut room = demand.capacity.clone();
+        for task in demand.tasks.iter().filter(|task| task.claims_cpu) {
+            room[task.now] = room[task.now].saturating_sub(1);
+        }
+        Room(room)
+    }
+
+    /// Whether another node has room for a task that its owner allows there; takes it, if so.
+    pub fn is_elsewhere(&mut self, demand: &Demand, task: usize) -> bool {
+        let here = demand.tasks[task].now;
+        let fits = |node: &usize| {
+            *node != here && self.0[*node] > 0 && !demand.cpus(task, *node).is_empty()
+        };
+        let Some(node) = (0..self.0.len()).find(fits) else { return false };
+        self.0[node] -= 1;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Herd;
+    use numaherd_model::scene::{Scene, task_id};
+    use numaherd_model::{Action, Placement, Plan, Reason};
+
+    /// Five busy tasks on two nodes of four CPUs, placed four and one, each beside its memory.
+    fn placed() -> Scene {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=5 {
+            scene.task(tid, tid - 1, 1000);
+            scene.region(u64::from(tid), &[(tid, 400)], &[(u32::from(tid > 4), 512)]);
+            scene.at_home(tid, u32::from(tid > 4));
+        }
+        scene
+    }
+
+    fn released(plan: &Plan) -> Vec<u32> {
+        let of = |action: &Action| match action {
+            Action::ReleaseTask { task, reason: Reason::Squeezed { .. }, .. } => Some(task.tid),
+            _ => None,
+        };
+        plan.actions.iter().filter_map(of).collect()
+    }
+
+    #[test]
+    fn a_task_whose_wait_doubled_is_let_go_and_then_left_alone() {
+        let mut scene = placed();
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        scene.edit().tasks[0].waiting_permille = 300;
+        scene.edit().time.0 += 100_000_000;
+        assert_eq!(released(&herd.decide(&scene.snapshot())), [1]);
+        // It is free, and runs beside strangers: nobody places it again for a while.
+        scene.edit().tasks[0].home = None;
+        scene.edit().time.0 += 1_000_000_000;
+        let plan = herd.decide(&scene.snapshot());
+        let places = |action: &Action| matches!(action, Action::PlaceTask { task, .. } if *task == task_id(1));
+        assert!(!plan.actions.iter().any(places), "{plan:?}");
+        scene.edit().tasks[0].waiting_permille = 0;
+        scene.edit().time.0 += REST.0;
+        assert!(herd.decide(&scene.snapshot()).actions.iter().any(places));
+    }
+
+    #[test]
+    fn who_always_waited_or_has_nowhere_to_go_stays() {
+        let mut scene = placed();
+        // It waited as long before it was placed.
+        scene.edit().tasks[0].home = None;
+        scene.edit().tasks[0].waiting_permille = 300;
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        scene.at_home(1, 0);
+        scene.edit().time.0 += 100_000_000;
+        assert_eq!(released(&herd.decide(&scene.snapshot())), []);
+        // Others take what node 1 has left.
+        let mut scene = placed();
+        scene.edit().nodes[1].others_permille = 3000;
+        scene.edit().tasks[0].waiting_permille = 300;
+        assert_eq!(released(&Herd::new().decide(&scene.snapshot())), []);
+    }
+
+    #[test]
+    fn one_free_cpu_takes_one_task() {
+        let mut scene = placed();
+        scene.edit().nodes[1].others_permille = 2000;
+        (0..4).for_each(|i| scene.edit().tasks[i].waiting_permille = 300);
+        let mut herd = Herd::new();
+        scene.edit().tasks.iter_mut().for_each(|task| task.waiting_permille /= 10);
+        herd.decide(&scene.snapshot());
+        (0..4).for_each(|i| scene.edit().tasks[i].waiting_permille = 300);
+        assert_eq!(released(&herd.decide(&scene.snapshot())), [1]);
+    }
+}
