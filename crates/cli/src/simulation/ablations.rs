@@ -64,6 +64,18 @@ fn a_limit_on_moves_changes_nothing_for_slices() {
     assert_eq!(with.seconds, without.seconds);
 }
 
+/// Published of numa/core: THREAD_ALLOC took 107.4 s without a limit and 110.3 with one.
+#[test]
+fn a_limit_on_moves_makes_numacore_converge_later() {
+    let alloc = |limits_moves| {
+        let kernel = v18(|switches| switches.limits_moves = limits_moves);
+        run("numa01_thread_alloc", 3072, 40, true, kernel)
+    };
+    let (with, without) = (alloc(true), alloc(false));
+    println!("with {} s, without {} s", with.seconds, without.seconds);
+    costs(0.5, &with, &without);
+}
+
 #[test]
 fn without_groups_or_swaps_mainline_does_not_bring_sharers_together() {
     let numa01 = |groups, swaps| {
