@@ -77,7 +77,7 @@ mod tests {
             ("autonuma-slides", "numa01", Tie::Inverse, 256, 4),
             ("numacore", "numa02", Tie::Free, 1024, 40),
             ("numacore", "jbb_like", Tie::Free, 256, 3),
-            ("x5-8", "numa02", Tie::Interleave, 2048, 3),
+            ("x5-8", "numa02", Tie::Interleave, 2048, 10),
         ] {
             assert!(error(case).abs() < 0.01, "{case:?}");
         }
