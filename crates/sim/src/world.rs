@@ -13,6 +13,7 @@ use numaherd_model::{
     TaskState, WorldError,
 };
 
+use crate::account::Place;
 use crate::engine::{BLOCK_PAGES, Sim, State};
 use crate::kernel::{RESERVE_PERMILLE, address};
 
@@ -62,20 +63,20 @@ impl Sim {
     fn observe_task(&mut self, t: usize) -> Option<Task> {
         let now = self.now;
         let process = self.processes[self.tasks[t].process].id;
-        let task = &mut self.tasks[t];
+        let (task, rest) = (&self.tasks[t], &mut self.rest[t]);
         if task.state == State::Done {
             return None;
         }
-        let (then, before) = std::mem::replace(&mut task.observed, (now, task.cpu_ns));
+        let (then, before) = std::mem::replace(&mut rest.observed, (now, task.cpu_ns));
         let busy = (task.cpu_ns - before) * 1000 / (now - then).max(1);
         let sleeps = task.state == State::Asleep;
         Some(Task {
             fixed: false,
-            id: task.id,
+            id: rest.id,
             process,
-            cpus_allowed: task.allowed.clone(),
-            cpus_owner: task.owner.clone(),
-            home: task.home,
+            cpus_allowed: rest.allowed.clone(),
+            cpus_owner: rest.owner.clone(),
+            home: rest.home,
             last_cpu: CpuId(task.cpu as u32),
             cpu_time: Nanos(task.cpu_ns),
             busy_permille: busy.min(1000) as u32,
@@ -93,15 +94,16 @@ impl Sim {
 
     fn place_task(&mut self, id: TaskId, home: Option<NodeId>, cpus: &CpuSet) -> Outcome {
         let t = id.tid as usize - 1;
-        if self.tasks.get(t).is_none_or(|task| task.id != id || task.state == State::Done) {
+        if self.rest.get(t).is_none_or(|task| task.id != id) || self.tasks[t].state == State::Done {
             return Outcome::Skipped(SkipReason::Gone);
         }
         if !cpus.iter().any(|cpu| self.gone.get(cpu.0 as usize) == Some(&false)) {
             let error = "EINVAL: none of these CPUs is there".into();
             return Outcome::Skipped(SkipReason::Refused { error });
         }
-        self.tasks[t].allowed = cpus.clone();
-        self.tasks[t].home = home;
+        self.rest[t].allowed = cpus.clone();
+        self.rest[t].home = home;
+        self.tasks[t].unsettled = true;
         if !self.allows(t, self.tasks[t].cpu) {
             let to = self.pick_allowed(t);
             self.send(t, to);
@@ -171,6 +173,7 @@ impl Sim {
         let idlest = (0..self.load.len()).min_by_key(|&cpu| (self.load[cpu], cpu));
         if let Some(t) = idlest.and_then(|cpu| self.running[cpu]) {
             self.tasks[t].debt_ns += spent.0;
+            self.account.add(Place::Ours, spent.0);
         }
     }
 }
