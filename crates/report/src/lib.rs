@@ -14,10 +14,12 @@
 //! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
 //! | [`heat`] | its picture and page |
 //! | [`course`] | the picture of throughput over time |
+//! | [`callgraph`] | where the tasks of a simulated run spend their time |
 //! | [`nodes`] | the page of a simulated run: nodes over time, moves with their reasons |
 
 pub mod against;
 pub mod bars;
+pub mod callgraph;
 pub mod chart;
 pub mod comparison;
 pub mod course;
@@ -31,6 +33,7 @@ pub mod spread;
 pub mod text;
 
 pub use against::Against;
+pub use callgraph::CallGraph;
 pub use comparison::{
     Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
 };

@@ -28,6 +28,8 @@ pub struct Course {
     pub processes: Vec<String>,
     /// In the order of time.
     pub moments: Vec<Moment>,
+    /// Titles of further pictures, and their SVG.
+    pub pictures: Vec<(String, String)>,
     /// In the order of time.
     pub moves: Vec<Move>,
     /// What it came to, name and figure.
@@ -92,6 +94,9 @@ pub fn page(course: &Course) -> String {
         line(course),
         end(course)
     );
+    for (title, svg) in &course.pictures {
+        let _ = writeln!(page, "<h2>{}</h2>\n{svg}", escape(title));
+    }
     page + &moves(course)
 }
 
@@ -197,6 +202,7 @@ mod tests {
             nodes: vec![("node 0".into(), 4), ("node 1".into(), 4)],
             processes: vec!["one".into(), "two".into()],
             moments: vec![moment(0.0, 0.0), moment(10.0, 4.0)],
+            pictures: vec![("A & B".into(), svg() + "</svg>")],
             moves: (0..502)
                 .map(|n| Move {
                     when: format!("{n} s"),
@@ -222,6 +228,7 @@ mod tests {
     fn the_page_is_whole_says_what_it_leaves_out_and_fetches_nothing() {
         let page = page(&course());
         assert!(page.contains("numa01 &lt;on> 2x4") && page.contains("and 2 more"));
+        assert!(page.contains("<h2>A &amp; B</h2>\n<svg"));
         assert!(["src=", "href=", "@import"].iter().all(|word| !page.contains(word)), "{page}");
     }
 }

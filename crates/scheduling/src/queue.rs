@@ -13,8 +13,11 @@
 //! queue.push(7, 6); // it ran for 6 ns
 //! assert_eq!(queue.pop(), Some((8, 5)));
 //! ```
+//!
+//! Kept as a sorted ring: who ran last comes in near the end, so that few others move, and what
+//! is touched lies together.
 
-use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 /// The period within which each of a few runnable tasks gets a turn. Published: 6 ms × (1 +
 /// log2 of the CPUs, at most 3), which is 24 ms from eight CPUs on.
@@ -25,26 +28,35 @@ const GRANULARITY_NS: u64 = 3_000_000;
 /// Runnable tasks that wait for this CPU.
 #[derive(Clone, Debug, Default)]
 pub struct Queue {
-    waiting: BTreeSet<(u64, usize)>,
+    /// Ascending.
+    waiting: VecDeque<(u64, usize)>,
     floor: u64,
 }
 
 impl Queue {
     /// A task joins with its virtual runtime.
     pub fn push(&mut self, task: usize, vruntime: u64) {
-        self.waiting.insert((vruntime, task));
+        let entry = (vruntime, task);
+        if self.waiting.back().is_none_or(|last| *last < entry) {
+            return self.waiting.push_back(entry);
+        }
+        let at = self.waiting.partition_point(|other| *other < entry);
+        if self.waiting.get(at) != Some(&entry) {
+            self.waiting.insert(at, entry);
+        }
     }
 
     /// The next task and its virtual runtime; it leaves the queue.
     pub fn pop(&mut self) -> Option<(usize, u64)> {
-        let (vruntime, task) = self.waiting.pop_first()?;
+        let (vruntime, task) = self.waiting.pop_front()?;
         self.floor = self.floor.max(vruntime);
         Some((task, vruntime))
     }
 
     /// Takes this task out, if it waits here.
     pub fn remove(&mut self, task: usize, vruntime: u64) -> bool {
-        self.waiting.remove(&(vruntime, task))
+        let found = self.waiting.binary_search(&(vruntime, task));
+        found.is_ok_and(|at| self.waiting.remove(at).is_some())
     }
 
     /// The virtual runtime with which a task that was not here starts: it neither owes nor is

@@ -2,6 +2,7 @@
 
 use numaherd_model::{CpuId, Pull};
 
+use crate::account::Place;
 use crate::engine::{Sim, State, TraceEvent};
 
 /// Rounds of load balancing after which NUMA balancing is no longer asked. Published: a domain's
@@ -16,8 +17,8 @@ impl Sim {
     pub(crate) fn go_on(&mut self, t: usize) {
         let cpu = self.tasks[t].cpu;
         let wanted = self.tasks[t].move_to.take();
-        let wanted = wanted.filter(|&to| to != cpu && self.allows(t, to));
-        let forced = !self.allows(t, cpu);
+        let wanted = wanted.map(|to| to as usize).filter(|&to| to != cpu && self.allows(t, to));
+        let forced = self.tasks[t].unsettled && !self.allows(t, cpu);
         if forced || wanted.is_some() {
             let to = wanted.unwrap_or_else(|| self.pick_allowed(t));
             self.leave_cpu(t);
@@ -25,9 +26,10 @@ impl Sim {
             self.dispatch(cpu);
         } else if !self.queues[cpu].is_empty() && self.now >= self.tasks[t].turn_end {
             self.running[cpu] = None;
-            self.tasks[t].state = State::Waiting;
-            self.tasks[t].ran_ns = self.now;
-            let vruntime = self.tasks[t].vruntime;
+            let task = &mut self.tasks[t];
+            (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
+            task.ran_ns = self.now;
+            let vruntime = task.vruntime;
             self.queues[cpu].push(t, vruntime);
             self.dispatch(cpu);
         } else {
@@ -36,7 +38,7 @@ impl Sim {
     }
 
     pub(crate) fn allows(&self, t: usize, cpu: usize) -> bool {
-        !self.gone[cpu] && self.tasks[t].allowed.contains(CpuId(cpu as u32))
+        !self.gone[cpu] && self.rest[t].allowed.contains(CpuId(cpu as u32))
     }
 
     /// The CPU for a task that may not stay where it is.
@@ -51,7 +53,7 @@ impl Sim {
         self.running[cpu] = None;
         self.load[cpu] -= 1;
         self.tasks[t].ran_ns = self.now;
-        let (ns, task) = (self.now, self.tasks[t].id.tid);
+        let (ns, task) = (self.now, t as u32 + 1);
         self.note(TraceEvent::Stops { ns, task, cpu: cpu as u32 });
     }
 
@@ -64,7 +66,11 @@ impl Sim {
         self.load[to] += 1;
         let task = &mut self.tasks[t];
         task.cpu = to;
-        task.state = State::Waiting;
+        task.unsettled = false;
+        if task.state != State::Running {
+            self.account.add(task.place, self.now - task.since);
+        }
+        (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
         // It keeps its lag, and its debt, only as far as one turn.
         let floor = self.queues[to].floor();
         let lead = task.vruntime.saturating_sub(self.queues[from].floor());
@@ -73,11 +79,12 @@ impl Sim {
         self.dispatch(to);
     }
 
-    /// The running task sleeps.
-    pub(crate) fn sleep(&mut self, t: usize) {
+    /// The running task sleeps, or is blocked there.
+    pub(crate) fn sleep(&mut self, t: usize, place: Place) {
         let cpu = self.tasks[t].cpu;
         self.leave_cpu(t);
-        self.tasks[t].state = State::Asleep;
+        let task = &mut self.tasks[t];
+        (task.state, task.place, task.since) = (State::Asleep, place, self.now);
         self.dispatch(cpu);
     }
 
@@ -90,6 +97,7 @@ impl Sim {
         if first {
             // Forked: its CPU was chosen, and counts it already.
             self.load[previous] -= 1;
+            self.tasks[t].since = self.now;
             let to = if self.allows(t, previous) { previous } else { self.pick_allowed(t) };
             self.arrive(t, to);
             return;
@@ -109,7 +117,7 @@ impl Sim {
                 .options
                 .balancing
                 .as_ref()
-                .is_none_or(|own| own.may_move(self.tasks[t].id, here, there, pull, self))
+                .is_none_or(|own| own.may_move(self.rest[t].id, here, there, pull, self))
     }
 
     /// The next task runs if the CPU is free; an idle one pulls.
@@ -128,10 +136,11 @@ impl Sim {
         self.running[cpu] = Some(t);
         let turn = self.queues[cpu].turn_ns();
         let task = &mut self.tasks[t];
+        self.account.add(Place::Queue, self.now - task.since);
         task.state = State::Running;
         task.turn_end = self.now + turn;
-        let (ns, tid) = (self.now, task.id.tid);
-        self.note(TraceEvent::Runs { ns, task: tid, cpu: cpu as u32 });
+        let (ns, task) = (self.now, t as u32 + 1);
+        self.note(TraceEvent::Runs { ns, task, cpu: cpu as u32 });
         self.begin_step(t);
     }
 
@@ -160,18 +169,43 @@ impl Sim {
         }
     }
 
-    /// Sends a task to a CPU: at once if it waits, at the end of its block if it runs, at its
-    /// wakeup if it sleeps.
+    /// Sends a task to a CPU: at once if it runs or waits, as the kernel's stopper does it, and
+    /// at its wakeup if it sleeps.
     pub(crate) fn send(&mut self, t: usize, to: usize) {
+        let from = self.tasks[t].cpu;
         match self.tasks[t].state {
-            State::Waiting if self.tasks[t].cpu != to => {
-                self.unqueue(t);
+            State::Running | State::Waiting if from != to => {
+                self.take_off(t);
                 self.arrive(t, to);
+                self.dispatch(from);
             }
-            State::Running => self.tasks[t].move_to = Some(to),
             State::Asleep if self.tasks[t].begun => self.tasks[t].cpu = to,
             _ => {}
         }
+    }
+
+    /// Two tasks change places, in one step: no CPU idles meanwhile, so none pulls.
+    pub(crate) fn swap(&mut self, t: usize, other: usize) {
+        let is_runnable = |t: usize| matches!(self.tasks[t].state, State::Running | State::Waiting);
+        let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
+        if here == there || !is_runnable(t) || !is_runnable(other) {
+            return;
+        }
+        self.take_off(t);
+        self.take_off(other);
+        self.arrive(t, there);
+        self.arrive(other, here);
+    }
+
+    /// A task that runs or waits is on no CPU and in no queue.
+    fn take_off(&mut self, t: usize) {
+        if self.tasks[t].state == State::Running {
+            self.interrupt(t);
+            self.leave_cpu(t);
+        } else {
+            self.unqueue(t);
+        }
+        self.tasks[t].move_to = None;
     }
 
     /// One round of load balancing. Where NUMA balancing forbids a move it is not made, until that
@@ -191,7 +225,7 @@ impl Sim {
                 && self.allows(t, to)
             {
                 if forced || self.may_move(t, to, Pull::Busy) {
-                    self.tasks[t].move_to = Some(to);
+                    self.tasks[t].move_to = Some(to as u32);
                 } else {
                     vetoed = true;
                 }

@@ -5,18 +5,21 @@
 //! exactly one class of the fabric.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use numaherd_model::{CpuSet, HintingFault, Nanos, NodeId, ProcessId, TaskId, Topology};
 use numaherd_scheduling::{Domains, Queue};
 
+use crate::account::{Account, LockUse, Place};
 use crate::fabric::{Class, Fabric};
 use crate::machine::{LINE_BYTES, Machine, Speeds};
+use crate::rmap::{Moving, Mutex};
 use crate::workload::{PhaseSpec, Workload};
 use crate::{SimError, random::Stream};
 
 mod births;
 pub mod mishaps;
+mod retiming;
 mod run;
 mod samples;
 mod steps;
@@ -56,11 +59,13 @@ pub(crate) struct Process {
     pub slices: usize,
     pub phases: Vec<PhaseSpec>,
     pub scan_at: usize,
-    pub rmap_free_ns: u64,
+    pub rmap: Mutex,
     pub waiting_at_barrier: Vec<usize>,
     /// Who has its lock, and who wants it.
     pub holder: Option<usize>,
     pub waiting_for_lock: VecDeque<usize>,
+    pub lock: LockUse,
+    pub lock_since: u64,
     pub alive: usize,
     /// Who comes when it ends, if anybody does.
     pub kind: usize,
@@ -77,64 +82,90 @@ pub(crate) enum State {
     Done,
 }
 
+/// What a task's next block needs. With many tasks each is fetched from memory at every turn: what
+/// is seldom needed stands in [`Rest`], and the block of one that runs in its CPU's [`Step`].
+#[repr(align(128))]
 pub(crate) struct Task {
-    pub id: TaskId,
     pub process: usize,
-    pub thread: usize,
-    pub state: State,
     pub cpu: usize,
-    pub allowed: CpuSet,
-    pub owner: CpuSet,
-    /// It has been on a CPU.
-    pub begun: bool,
-    pub home: Option<NodeId>,
     pub vruntime: u64,
     pub turn_end: u64,
-    pub phase: usize,
-    pub pass: u32,
-    pub block: usize,
     /// When its phase began, and what it goes over.
     pub phase_ns: u64,
     pub span: Span,
+    pub block: u32,
+    pub phase: u32,
+    pub pass: u32,
+    pub move_to: Option<u32>,
     pub cpu_ns: u64,
+    pub debt_ns: u64,
+    /// Where it is while it does not run, and since when.
+    pub since: u64,
+    /// When it last left a CPU.
+    pub ran_ns: u64,
+    /// Lines left of a block that was interrupted; 0: none was.
+    pub lines_left: f64,
+    pub place: Place,
+    pub state: State,
+    /// It has been on a CPU.
+    pub begun: bool,
+    /// It ends with its block.
+    pub doomed: bool,
+    /// Its CPU may no longer be one of those that it is allowed.
+    pub unsettled: bool,
+}
+
+// Two cache lines: one more would be fetched with every block.
+const _: () = assert!(size_of::<Task>() == 128);
+
+/// The rest of a task.
+pub(crate) struct Rest {
+    pub id: TaskId,
+    pub thread: usize,
+    pub allowed: CpuSet,
+    pub owner: CpuSet,
+    pub home: Option<NodeId>,
     pub observed: (u64, u64),
     /// Bytes that memory carried for it: in all, until it was looked last, and a second.
     pub bytes: f64,
     pub bytes_before: f64,
     pub bytes_s: u64,
-    pub debt_ns: u64,
-    /// When it last left a CPU.
-    pub ran_ns: u64,
-    pub move_to: Option<usize>,
-    /// It ends with its block.
-    pub doomed: bool,
-    pub step: Step,
     pub ended: u64,
 }
 
 /// The blocks that a phase goes over, and the lines of each.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Span {
-    first: usize,
-    len: usize,
+    first: u32,
+    len: u32,
     lines: f64,
 }
 
+/// The block that a CPU's task is at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     class: Option<(Class, f64)>,
     begun: u64,
     lines: f64,
-    /// What memory carries for them.
-    bytes: f64,
+    /// What memory carries for each, and which.
+    bytes_per_line: f64,
     home: usize,
     local: bool,
+    /// Its lines come after faults, small pages that move, and what is owed.
+    lines_from: u64,
+    /// Of each line, with waits as they are now; the jitter comes on top.
+    line_ns: f64,
+    jitter: f64,
+    /// When it ends, unless it is interrupted; 0 while small pages move.
+    ends: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
     /// A task has come to the end of its block.
     Step(u32),
+    /// A stage of small pages that a task moves is over.
+    Move(u32),
     /// A CPU's timer.
     Tick(u32),
     /// A task begins, and the next one after it.
@@ -157,6 +188,9 @@ pub struct Sim {
     speeds: Speeds,
     pub(crate) processes: Vec<Process>,
     pub(crate) tasks: Vec<Task>,
+    pub(crate) rest: Vec<Rest>,
+    /// By CPU.
+    steps: Vec<Step>,
     pub(crate) running: Vec<Option<usize>>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) load: Vec<u32>,
@@ -180,6 +214,9 @@ pub struct Sim {
     pub(crate) left: usize,
     pub(crate) spent: Nanos,
     pub(crate) vetoed_rounds: u32,
+    pub(crate) account: Account,
+    /// Small pages that tasks move now, or will go on to move when they run next.
+    pub(crate) moving: BTreeMap<usize, Moving>,
     samples: Samples,
     heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
@@ -206,6 +243,8 @@ impl Sim {
             speeds: Speeds::of(machine, options.huge_pages),
             processes: Vec::new(),
             tasks: Vec::new(),
+            rest: Vec::new(),
+            steps: vec![Step::default(); cpus],
             running: vec![None; cpus],
             queues: vec![Queue::default(); cpus],
             load: vec![0; cpus],
@@ -224,6 +263,8 @@ impl Sim {
             left: 0,
             spent: Nanos(0),
             vetoed_rounds: 0,
+            account: Account::default(),
+            moving: BTreeMap::new(),
             samples: Samples::default(),
             heap: BinaryHeap::new(),
             number: 0,
@@ -250,7 +291,7 @@ impl Sim {
         Ok(sim)
     }
 
-    fn schedule(&mut self, at: u64, event: Event) {
+    pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.number += 1;
         self.heap.push(Reverse((at, self.number, event)));
     }
@@ -266,7 +307,13 @@ impl Sim {
             self.now = at;
             self.run.events += 1;
             match event {
+                Event::Step(task) if self.is_stale(task as usize) => {
+                    // Interrupted, or given another end: not one of the run's.
+                    self.run.events -= 1;
+                    continue;
+                }
                 Event::Step(task) => self.end_step(task as usize),
+                Event::Move(task) => self.end_stage(task as usize),
                 Event::Wake(task) => self.wake(task as usize),
                 Event::Begin(task) => self.begin(task as usize),
                 Event::Tick(cpu) => {
@@ -283,6 +330,9 @@ impl Sim {
                     self.balance();
                     self.schedule(at + BALANCE_NS, event);
                 }
+            }
+            if self.options.exact {
+                self.retime();
             }
         }
         if self.left > 0 {
@@ -301,7 +351,7 @@ impl Sim {
     /// What it has come to so far.
     #[must_use]
     pub fn result(&self) -> Run {
-        let ends = || self.tasks.iter().map(|task| task.ended);
+        let ends = || self.rest.iter().map(|task| task.ended);
         let last = if self.left > 0 { self.now } else { ends().max().unwrap_or(0) };
         let (local, all) = self.lines;
         Run {
@@ -318,6 +368,22 @@ impl Sim {
     fn operations(&self) -> Vec<f64> {
         let of = |process: &Process| Some(process.lines / process.lines_per_operation?);
         self.processes.iter().filter_map(of).collect()
+    }
+
+    /// Where tasks have spent their time so far.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    /// Every process's locks: whose, which, and their use.
+    pub fn locks(&self) -> impl Iterator<Item = (ProcessId, &'static str, &LockUse)> {
+        self.processes.iter().flat_map(|process| {
+            [
+                (process.id, "anon_vma mutex", &process.rmap.used),
+                (process.id, "lock", &process.lock),
+            ]
+        })
     }
 
     /// The trace so far.

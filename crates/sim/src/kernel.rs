@@ -5,39 +5,58 @@
 //! one. Moving a block copies it: every line is read on one node and written on the other, with
 //! today's waits. A huge page moves whole if the balancing can; otherwise it is split, moved in
 //! small pages, and copied once more when it is rebuilt. Each small page moved needs a flush of
-//! TLBs and, for a while, the anon_vma mutex of its process, for which others wait.
+//! TLBs and, twice, the anon_vma mutex of its process, for which others wait: [`crate::rmap`].
 
 use numaherd_model::{
     Bytes, CpuId, FaultFlags, HintingFault, Nanos, NodeId, PageHandling, PageVerdict, Pages,
     ProcessId, TaskId, TaskMove, Topology, Touch, View,
 };
 
+use crate::account::Place;
 use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Sim, State, TraceEvent};
 use crate::machine::LINE_BYTES;
+use crate::rmap::Moving;
 
 /// Share of a node that stays free whatever is moved, per mille: the kernel's watermarks.
 /// Guessed.
 pub(crate) const RESERVE_PERMILLE: u64 = 10;
 
+/// How a block moved, and what that costs.
+enum Moved {
+    Whole(u64),
+    /// Its pages still go, and cost so much if nobody is in their way.
+    Small(Moving, u64),
+}
+
 impl Sim {
-    /// The running task touches an armed block. Answers the nanoseconds it costs.
-    pub(crate) fn fault(&mut self, t: usize, b: usize) -> u64 {
-        let Some(mut balancing) = self.options.balancing.take() else { return 0 };
+    /// The running task touches an armed block. Answers the nanoseconds it costs, and the small
+    /// pages that move besides.
+    pub(crate) fn fault(&mut self, t: usize, b: usize) -> (u64, Option<Moving>) {
+        let Some(mut balancing) = self.options.balancing.take() else { return (0, None) };
         let handling = balancing.pages();
         let touch = self.touch(t, b);
         let whole = self.options.huge_pages || handling.one_fault_for_2m;
         let faults = if whole { 1 } else { BLOCK_PAGES };
         self.run.faults += faults;
         let mut cost_ns = faults * self.machine.kernel.fault_ns;
+        self.account.add_times(Place::Fault, cost_ns, faults);
+        let mut moving = None;
         let verdict = balancing.on_fault(&touch, self);
         self.options.balancing = Some(balancing);
         let mut flags = 0;
         if let PageVerdict::MoveTo(node) = verdict
             && node != touch.home
         {
-            match self.index_of(node).and_then(|to| self.move_in_fault(t, b, to, handling)) {
-                Some(ns) => {
+            let to = self.index_of(node);
+            match to.and_then(|to| self.move_in_fault(t, b, to, faults, handling)) {
+                Some(Moved::Whole(ns)) => {
                     cost_ns += ns;
+                    flags |= FaultFlags::MIGRATED;
+                }
+                Some(Moved::Small(small, ns)) => {
+                    // The faults are part of its stages.
+                    self.run.kernel_seconds += (cost_ns + ns) as f64 / 1e9;
+                    (cost_ns, moving) = (0, Some(small));
                     flags |= FaultFlags::MIGRATED;
                 }
                 None => flags |= FaultFlags::MIGRATE_FAIL,
@@ -55,7 +74,7 @@ impl Sim {
             self.show(&touch, home, flags, b);
         }
         self.run.kernel_seconds += cost_ns as f64 / 1e9;
-        cost_ns
+        (cost_ns, moving)
     }
 
     fn touch(&self, t: usize, b: usize) -> Touch {
@@ -65,10 +84,10 @@ impl Sim {
         let last = block
             .last_task
             .checked_sub(1)
-            .map(|last| (self.tasks[last as usize].id, CpuId(u32::from(block.last_cpu))));
+            .map(|last| (self.rest[last as usize].id, CpuId(u32::from(block.last_cpu))));
         Touch {
             time: Nanos(self.now),
-            task: task.id,
+            task: self.rest[t].id,
             process: process.id,
             cpu: CpuId(task.cpu as u32),
             node: self.node_id(self.node_of[task.cpu]),
@@ -96,27 +115,38 @@ impl Sim {
         });
     }
 
-    /// Moves a block in a fault, if the node has room. Answers what it costs.
-    fn move_in_fault(&mut self, t: usize, b: usize, to: usize, how: PageHandling) -> Option<u64> {
+    /// Moves a block in a fault, or in one for each page, if the node has room.
+    fn move_in_fault(
+        &mut self,
+        t: usize,
+        b: usize,
+        to: usize,
+        faults: u64,
+        how: PageHandling,
+    ) -> Option<Moved> {
         let (p, cpu) = (self.tasks[t].process, self.tasks[t].cpu);
         let from = usize::from(self.processes[p].blocks[b].home);
         self.relocate(p, b, to)?;
         self.run.pages_moved_by_kernel += BLOCK_PAGES;
         let costs = self.machine.kernel.clone();
         let copy_ns = self.copy_ns(self.node_of[cpu], from, to);
-        if self.options.huge_pages && how.moves_huge_whole {
-            return Some(copy_ns + costs.move_ns + costs.flush_ns);
-        }
-        let pages_ns = BLOCK_PAGES * (costs.move_ns + costs.flush_ns);
+        let whole = self.options.huge_pages && how.moves_huge_whole;
+        let pages = if whole { 1 } else { BLOCK_PAGES };
+        let (moves_ns, flushes_ns) = (pages * costs.move_ns, pages * costs.flush_ns);
+        self.account.add_times(Place::Copying, copy_ns, pages);
+        self.account.add_times(Place::Flushing, flushes_ns, pages);
         if self.options.huge_pages {
-            return Some(2 * copy_ns + pages_ns);
+            self.account.add_times(Place::Unmapping, moves_ns, pages);
+            let rebuilt_ns = if whole { 0 } else { copy_ns };
+            if !whole {
+                self.account.add(Place::Rebuilding, rebuilt_ns);
+            }
+            return Some(Moved::Whole(copy_ns + rebuilt_ns + moves_ns + flushes_ns));
         }
-        let process = &mut self.processes[p];
-        let begin = process.rmap_free_ns.max(self.now);
-        process.rmap_free_ns = begin + BLOCK_PAGES * costs.rmap_ns;
-        let waited = begin - self.now;
-        self.run.rmap_wait_seconds += waited as f64 / 1e9;
-        Some(waited + copy_ns + pages_ns)
+        let moving = Moving::new(&costs, faults, copy_ns);
+        self.account.add_times(Place::Unmapping, moves_ns - moves_ns / 2, pages);
+        self.account.add_times(Place::Mapping, moves_ns / 2, pages);
+        Some(Moved::Small(moving, copy_ns + moves_ns + flushes_ns))
     }
 
     /// Time for a thread on node `at` to copy a block.
@@ -147,7 +177,7 @@ impl Sim {
     /// A tick of a running task: pages are armed, and the task may be sent elsewhere.
     pub(crate) fn tick(&mut self, t: usize) {
         let Some(mut balancing) = self.options.balancing.take() else { return };
-        let id = self.tasks[t].id;
+        let id = self.rest[t].id;
         if let Some(bytes) = balancing.scan(id, self) {
             let p = self.tasks[t].process;
             let passes = self.arm(t, bytes);
@@ -158,10 +188,7 @@ impl Sim {
         match wanted {
             Some(TaskMove::To(cpu)) => self.send(t, cpu.0 as usize),
             Some(TaskMove::Swap(other)) => {
-                let other = other.tid as usize - 1;
-                let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
-                self.send(t, there);
-                self.send(other, here);
+                self.swap(t, other.tid as usize - 1);
             }
             None => {}
         }
@@ -184,6 +211,7 @@ impl Sim {
         let entries = blocks as u64 * if small { BLOCK_PAGES } else { 1 };
         let cost_ns = entries * self.machine.kernel.arm_ns + self.machine.kernel.flush_ns;
         self.tasks[t].debt_ns += cost_ns;
+        self.account.add(Place::Arming, cost_ns);
         self.run.kernel_seconds += cost_ns as f64 / 1e9;
         passes
     }
@@ -216,7 +244,7 @@ impl View for Sim {
     }
 
     fn running(&self, cpu: CpuId) -> Option<TaskId> {
-        self.running[cpu.0 as usize].map(|t| self.tasks[t].id)
+        self.running[cpu.0 as usize].map(|t| self.rest[t].id)
     }
 
     fn load(&self, cpu: CpuId) -> u32 {

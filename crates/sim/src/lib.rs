@@ -11,12 +11,14 @@
 //! | [`engine`] | tasks, CPUs, memory and the queue of events |
 //! | [`kernel`] | hinting faults, page moves, and what they cost |
 //! | [`touching`] | the page fault test: lines and locks that faults meet at |
+//! | [`account`] | where tasks spend their time: the call graph |
 //! | [`world`] | the machine as `control` sees it: `Observe` and `Actuate` |
 //!
 //! Memory is taken in blocks of 2 MiB: a huge page, or the 512 small pages that a thread touches
 //! together as it sweeps by. A task's progress is computed block by block, not ticked: how long a
 //! block takes follows from where it is and who else uses that memory and those links.
 
+pub mod account;
 mod cpus;
 pub mod engine;
 pub mod fabric;
@@ -25,9 +27,11 @@ pub mod kernel;
 pub mod layout;
 pub mod machine;
 mod random;
+mod rmap;
 pub mod touching;
 pub mod workload;
 pub mod world;
+mod wrong;
 
 pub use engine::{Options, Run, Sim};
 pub use layout::Tie;
@@ -53,14 +57,4 @@ pub enum SimError {
         /// Why, and what would help.
         problem: String,
     },
-}
-
-impl SimError {
-    /// What the TOML reader says, at its line.
-    fn toml(path: &str, text: &str, error: &toml::de::Error) -> SimError {
-        let at = error.span().map_or(0, |span| span.start).min(text.len());
-        let line = text[..at].matches('\n').count() + 1;
-        let said = error.message().trim().replace('\n', " ");
-        SimError::Parse { path: path.into(), line, expected: format!("sound TOML: {said}") }
-    }
 }

@@ -16,7 +16,7 @@
 
 use serde::Deserialize;
 
-use crate::SimError;
+use crate::{SimError, wrong};
 
 /// Workloads that come with numaherd, under the names of the real ones.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -82,6 +82,9 @@ pub struct ProcessSpec {
     /// What each thread does, one after the other.
     pub phase: Vec<PhaseSpec>,
 }
+
+/// Threads of all processes together. Guessed: what a few GiB hold.
+const MOST_THREADS: u64 = 1_000_000;
 
 fn one() -> u32 {
     1
@@ -216,7 +219,7 @@ impl Workload {
     /// [`SimError::Parse`] with path, line, and what was expected.
     pub fn parse(name: &str, path: &str, text: &str) -> Result<Workload, SimError> {
         let mut workload: Workload =
-            toml::from_str(text).map_err(|e| SimError::toml(path, text, &e))?;
+            toml::from_str(text).map_err(|e| wrong::told(path, text, &e))?;
         workload.name = name.to_string();
         match workload.problem() {
             None => Ok(workload),
@@ -233,7 +236,22 @@ impl Workload {
             let expected = "process: a [[process]] table".into();
             return Some(Wrong { process: 0, phase: None, key: "", expected });
         }
-        self.process.iter().enumerate().find_map(|(i, process)| process.problem(i))
+        let own = self.process.iter().enumerate().find_map(|(i, process)| process.problem(i));
+        own.or_else(|| self.crowd())
+    }
+
+    /// More threads than can be simulated.
+    fn crowd(&self) -> Option<Wrong> {
+        let mut threads = 0;
+        let of = |process: &ProcessSpec| {
+            u64::from(process.copies) * u64::from(process.threads.unwrap_or(1))
+        };
+        let process = self.process.iter().position(|process| {
+            threads += of(process);
+            threads > MOST_THREADS
+        })?;
+        let expected = format!("process.threads: with all copies at most {MOST_THREADS} in all");
+        Some(Wrong { process, phase: None, key: "threads", expected })
     }
 
     /// Bytes that all threads go over, on a machine of so many CPUs.

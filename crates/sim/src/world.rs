@@ -13,6 +13,7 @@ use numaherd_model::{
     TaskState, Traffic, WorldError,
 };
 
+use crate::account::Place;
 use crate::engine::{BLOCK_PAGES, Sim, State};
 use crate::kernel::{RESERVE_PERMILLE, address};
 
@@ -67,20 +68,20 @@ impl Sim {
     fn observe_task(&mut self, t: usize) -> Option<Task> {
         let now = self.now;
         let process = self.processes[self.tasks[t].process].id;
-        let task = &mut self.tasks[t];
+        let (task, rest) = (&self.tasks[t], &mut self.rest[t]);
         if task.state == State::Done {
             return None;
         }
-        let (then, before) = std::mem::replace(&mut task.observed, (now, task.cpu_ns));
+        let (then, before) = std::mem::replace(&mut rest.observed, (now, task.cpu_ns));
         let busy = (task.cpu_ns - before) * 1000 / (now - then).max(1);
         let sleeps = task.state == State::Asleep;
         Some(Task {
             fixed: false,
-            id: task.id,
+            id: rest.id,
             process,
-            cpus_allowed: task.allowed.clone(),
-            cpus_owner: task.owner.clone(),
-            home: task.home,
+            cpus_allowed: rest.allowed.clone(),
+            cpus_owner: rest.owner.clone(),
+            home: rest.home,
             last_cpu: CpuId(task.cpu as u32),
             cpu_time: Nanos(task.cpu_ns),
             busy_permille: busy.min(1000) as u32,
@@ -99,18 +100,19 @@ impl Sim {
             self.traffic_ns = self.now;
             let rate = |bytes: &mut f64| (std::mem::take(bytes) / passed as f64 * 1e9) as u64;
             self.carried_s = self.carried.iter_mut().map(rate).collect();
-            for task in &mut self.tasks {
+            for task in &mut self.rest {
                 let bytes = task.bytes - std::mem::replace(&mut task.bytes_before, task.bytes);
                 task.bytes_s = (bytes / passed as f64 * 1e9) as u64;
             }
         }
         let carries = self.topology.nodes.iter().zip(&self.machine.memory_mb_s);
-        let alive = self.tasks.iter().filter(|task| task.state != State::Done && task.bytes_s > 0);
+        let tasks = self.tasks.iter().zip(&self.rest);
+        let alive = tasks.filter(|(task, rest)| task.state != State::Done && rest.bytes_s > 0);
         let nodes = self.topology.nodes.iter().map(|node| node.id);
         Traffic {
             carried: nodes.zip(self.carried_s.iter().copied()).collect(),
             most: carries.map(|(node, mb_s)| (node.id, (mb_s * 1e6) as u64)).collect(),
-            tasks: alive.map(|task| (task.id, task.bytes_s)).collect(),
+            tasks: alive.map(|(_, rest)| (rest.id, rest.bytes_s)).collect(),
         }
     }
 
@@ -121,15 +123,16 @@ impl Sim {
 
     fn place_task(&mut self, id: TaskId, home: Option<NodeId>, cpus: &CpuSet) -> Outcome {
         let t = id.tid as usize - 1;
-        if self.tasks.get(t).is_none_or(|task| task.id != id || task.state == State::Done) {
+        if self.rest.get(t).is_none_or(|task| task.id != id) || self.tasks[t].state == State::Done {
             return Outcome::Skipped(SkipReason::Gone);
         }
         if !cpus.iter().any(|cpu| self.gone.get(cpu.0 as usize) == Some(&false)) {
             let error = "EINVAL: none of these CPUs is there".into();
             return Outcome::Skipped(SkipReason::Refused { error });
         }
-        self.tasks[t].allowed = cpus.clone();
-        self.tasks[t].home = home;
+        self.rest[t].allowed = cpus.clone();
+        self.rest[t].home = home;
+        self.tasks[t].unsettled = true;
         if !self.allows(t, self.tasks[t].cpu) {
             let to = self.pick_allowed(t);
             self.send(t, to);
@@ -199,6 +202,7 @@ impl Sim {
         let idlest = (0..self.load.len()).min_by_key(|&cpu| (self.load[cpu], cpu));
         if let Some(t) = idlest.and_then(|cpu| self.running[cpu]) {
             self.tasks[t].debt_ns += spent.0;
+            self.account.add(Place::Ours, spent.0);
         }
     }
 }

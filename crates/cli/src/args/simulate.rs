@@ -33,10 +33,13 @@ pub struct Simulate {
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+    /// Tell where tasks spent their time and where they blocked, for each run; table or json
+    #[arg(long)]
+    pub callgraph: bool,
     /// Write who ran on which CPU, and page moves, for ui.perfetto.dev; one run of one placement
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
-    /// Write a page of nodes over time, and moves with their reasons; one run of one placement
+    /// Write a page of nodes over time, where time went, and moves with their reasons; one run of one placement
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
-use numaherd_report::{Cell, Comparison, text};
+use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
+use serde::Serialize;
 
 use crate::args::{Compare, Format, OnOff, Placement, Resize, SimPlacement, Simulate};
-use crate::simulation::{self, Job, find, page, timeline};
+use crate::simulation::{self, Job, find, page, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
@@ -20,7 +21,11 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
         one || !watched,
         "--trace and --html are of one run: give one --placement and --runs 1"
     );
-    let mut cells = Vec::new();
+    ensure!(
+        !args.callgraph || args.output != Format::Csv,
+        "--callgraph is a tree: give -o table or -o json"
+    );
+    let (mut cells, mut graphs) = (Vec::new(), Vec::new());
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
@@ -33,6 +38,9 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
             if let Some(path) = &args.html {
                 write(path, page::nodes(&job, &finished).as_bytes())?;
             }
+            if args.callgraph {
+                graphs.push(places::graph(placement, run, &finished));
+            }
             cells.push(simulation::cell(placement, run, &finished));
         }
     }
@@ -40,11 +48,26 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
     let comparison = whole.comparison(&names, &cells);
     match args.output {
-        Format::Table => print!("{}", text::table(&comparison)),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&comparison)?),
+        Format::Table => {
+            print!("{}", text::table(&comparison));
+            graphs.iter().for_each(|graph| print!("\n{}", graph.text()));
+        }
+        Format::Json => {
+            let told = Told { comparison, callgraphs: graphs };
+            println!("{}", serde_json::to_string_pretty(&told)?);
+        }
         Format::Csv => print!("{}", text::csv(&comparison)?),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A comparison, and each run's call graph if they were asked for.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    comparison: Comparison,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    callgraphs: Vec<CallGraph>,
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<()> {

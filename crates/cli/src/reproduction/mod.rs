@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
 use numaherd_report::Spread;
+use numaherd_sim::account::Account;
 use numaherd_sim::{Machine, Run};
 use serde::Serialize;
 
@@ -136,7 +137,7 @@ struct Site<'a> {
     machine: &'a Machine,
     huge_pages: bool,
     seeds: Vec<u64>,
-    known: BTreeMap<(String, String), Vec<Run>>,
+    known: BTreeMap<(String, String), Vec<(Run, Account)>>,
 }
 
 impl Site<'_> {
@@ -152,9 +153,10 @@ impl Site<'_> {
             let runs = self.simulate(workload, placement)?;
             self.known.insert(key.clone(), runs);
         }
-        let of = |run: &Run| match figure {
+        let of = |(run, account): &(Run, Account)| match figure {
             Figure::Seconds => run.initial_seconds + run.seconds,
             Figure::Operations => run.operations.iter().sum::<f64>() / run.seconds,
+            Figure::BlockedIn(function) => 100.0 * account.share_of_blocks(function.place()),
             Figure::OperationsOf(process) => {
                 run.operations.get(process).map_or(0.0, |operations| operations / run.seconds)
             }
@@ -163,7 +165,7 @@ impl Site<'_> {
         Ok(Spread::of(&all))
     }
 
-    fn simulate(&self, workload: &str, placement: &str) -> Result<Vec<Run>> {
+    fn simulate(&self, workload: &str, placement: &str) -> Result<Vec<(Run, Account)>> {
         let Ok(placement) = clap::ValueEnum::from_str(placement, false) else {
             return Ok(Vec::new());
         };
@@ -171,7 +173,8 @@ impl Site<'_> {
         let run = |&seed: &u64| {
             let (machine, huge_pages) = (self.machine, self.huge_pages);
             let job = Job { machine, workload: &workload, placement, huge_pages, seed };
-            Ok(job.run(false)?.run)
+            let finished = job.run(false)?;
+            Ok((finished.run, finished.sim.account().clone()))
         };
         self.seeds.iter().map(run).collect()
     }

@@ -1,6 +1,7 @@
 //! The files of `reference/`: published figures as data, each table with its source.
 
 use anyhow::{Context, Result};
+use numaherd_sim::account::Place;
 use serde::Deserialize;
 
 /// Name and text of each table.
@@ -9,6 +10,7 @@ const TABLES: &[(&str, &str)] = &[
     ("numacore-autonuma-bench", include_str!("../../../../reference/numacore-autonuma-bench.toml")),
     ("numacore-specjbb", include_str!("../../../../reference/numacore-specjbb.toml")),
     ("numacore-specjbb-4k", include_str!("../../../../reference/numacore-specjbb-4k.toml")),
+    ("numacore-callgraph", include_str!("../../../../reference/numacore-callgraph.toml")),
     ("autonuma-kbuild", include_str!("../../../../reference/autonuma-kbuild.toml")),
     ("pft-anon-sys-default", include_str!("../../../../reference/pft-anon-sys-default.toml")),
     ("pft-anon-vma-policy", include_str!("../../../../reference/pft-anon-vma-policy.toml")),
@@ -96,6 +98,26 @@ pub enum Figure {
     Operations,
     /// Those of one process, by its number.
     OperationsOf(usize),
+    /// Of all times that tasks blocked, per cent in this function.
+    BlockedIn(Function),
+}
+
+/// Functions in which a document saw tasks block.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Function {
+    RmapWalk,
+    PageLockAnonVma,
+}
+
+impl Function {
+    /// The simulator's place for it.
+    pub fn place(self) -> Place {
+        match self {
+            Function::RmapWalk => Place::RmapWalk,
+            Function::PageLockAnonVma => Place::PageLock,
+        }
+    }
 }
 
 fn yes() -> bool {

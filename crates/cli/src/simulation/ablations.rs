@@ -15,7 +15,18 @@ fn run(
     huge: bool,
     kernel: impl Balancing + 'static,
 ) -> Run {
-    let machine = Machine::built_in("numacore").unwrap().unwrap();
+    run_on("numacore", workload, size_mib, loops, huge, kernel)
+}
+
+fn run_on(
+    machine: &str,
+    workload: &str,
+    size_mib: u64,
+    loops: u32,
+    huge: bool,
+    kernel: impl Balancing + 'static,
+) -> Run {
+    let machine = Machine::built_in(machine).unwrap().unwrap();
     let to = Parameters { size_bytes: Some(size_mib << 20), loops: Some(loops), threads: None };
     let workload = Workload::built_in(workload).unwrap().unwrap().resized(to).unwrap();
     let options =
@@ -50,7 +61,11 @@ fn one_fault_for_2m_saves_faults() {
     let without = numa02(v18(|switches| switches.one_fault_for_2m = false));
     // A block's 512 pages fault one by one, or all at once.
     assert!(without.faults > 100 * with.faults, "{} {}", without.faults, with.faults);
-    assert!(without.kernel_seconds > with.kernel_seconds);
+    // What a moved page costs, waits for the anon_vma mutex apart: who faults less may move more, and
+    // waits there more often.
+    let each =
+        |run: &Run| (run.kernel_seconds - run.rmap_wait_seconds) / run.pages_moved_by_kernel as f64;
+    assert!(each(&without) > each(&with), "{} {}", each(&without), each(&with));
 }
 
 /// Published of numa02: 15.47 s without a limit and with one. Scans arm no more than it lets through.
@@ -65,10 +80,12 @@ fn a_limit_on_moves_changes_nothing_for_slices() {
     assert_eq!(with.seconds, without.seconds);
 }
 
+/// As it was before 6.7: since then the next test's mechanism hides both.
 #[test]
 fn without_groups_or_swaps_mainline_does_not_bring_sharers_together() {
     let numa01 = |groups, swaps| {
-        let switches = mainline::Switches { groups, swaps, moves_tasks: true };
+        let before = mainline::Switches { skips_mappings: false, ..Default::default() };
+        let switches = mainline::Switches { groups, swaps, ..before };
         run("numa01", 512, 100, true, Mainline::new(switches))
     };
     let with = numa01(true, true);
@@ -77,14 +94,25 @@ fn without_groups_or_swaps_mainline_does_not_bring_sharers_together() {
 }
 
 #[test]
+fn mappings_that_a_thread_did_not_touch_keep_mainline_from_those_that_matter() {
+    let numa01 = |skips_mappings| {
+        let switches = mainline::Switches { skips_mappings, ..Default::default() };
+        run("numa01", 512, 100, true, Mainline::new(switches))
+    };
+    let (with, without) = (numa01(true), numa01(false));
+    costs(10.0, &with, &without);
+    assert!(with.faults * 2 < without.faults, "{} {}", with.faults, without.faults);
+}
+
+#[test]
 fn autonuma_needs_its_task_moves_and_pays_for_splitting_huge_pages() {
     let numa01 = |with: fn(&mut autonuma::Switches)| {
         let mut switches = autonuma::Switches { of_march: true, ..Default::default() };
         with(&mut switches);
-        run("numa01", 512, 100, true, Autonuma::new(switches))
+        run_on("autonuma-slides", "numa01", 512, 150, true, Autonuma::new(switches))
     };
     let with = numa01(|_| {});
-    costs(5.0, &numa01(|switches| switches.moves_tasks = false), &with);
+    costs(10.0, &numa01(|switches| switches.moves_tasks = false), &with);
     let whole = numa01(|switches| switches.moves_huge_whole = true);
     assert!(whole.kernel_seconds < with.kernel_seconds);
 }

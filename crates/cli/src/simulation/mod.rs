@@ -5,6 +5,7 @@ mod ablations;
 mod beside;
 pub mod find;
 pub mod page;
+pub mod places;
 #[cfg(test)]
 mod swarm;
 pub mod timeline;

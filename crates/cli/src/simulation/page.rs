@@ -3,7 +3,7 @@
 use numaherd_report::nodes::{Course, Moment, page};
 use numaherd_sim::engine::BLOCK_BYTES;
 
-use super::{Finished, Job};
+use super::{Finished, Job, places};
 
 /// Mebibytes of a simulated block.
 const BLOCK_MIB: f64 = (BLOCK_BYTES >> 20) as f64;
@@ -14,6 +14,7 @@ pub fn nodes(job: &Job, finished: &Finished) -> String {
     let floats = |rows: &[Vec<u32>], unit: f64| -> Vec<Vec<f64>> {
         rows.iter().map(|row| row.iter().map(|&n| f64::from(n) * unit).collect()).collect()
     };
+    let graph = places::graph(job.placement, 0, finished);
     let moments = sim.samples().iter().zip(sim.local_shares());
     let course = Course {
         title: format!("{} on {} under {}", job.workload.name, job.machine.name, job.placement),
@@ -27,6 +28,7 @@ pub fn nodes(job: &Job, finished: &Finished) -> String {
                 local_share,
             })
             .collect(),
+        pictures: vec![("Where tasks spent their time".into(), graph.svg())],
         moves: finished.moves.clone(),
         facts: vec![
             ("seconds".into(), format!("{:.2}", run.seconds)),

@@ -38,6 +38,97 @@ fn the_same_seed_gives_the_same_bytes() {
     assert_ne!(output(&words), output(&other.collect::<Vec<_>>()));
 }
 
+/// The same bytes however many runs go on beside it, in every format: table, JSON with call graph,
+/// trace and page.
+#[test]
+fn runs_in_parallel_give_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = |number: usize| {
+        let path = |kind: &str| dir.path().join(format!("{number}.{kind}")).display().to_string();
+        let (trace, page) = (path("json"), path("html"));
+        let more =
+            ["-o", "json", "--callgraph", "--thp", "off", "--trace", &trace, "--html", &page];
+        let told = output(&simulate("numa01", "numacore", "herd", &more));
+        [told, std::fs::read_to_string(trace).unwrap(), std::fs::read_to_string(page).unwrap()]
+    };
+    let all: Vec<[String; 3]> = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..6)
+            .map(|number| {
+                scope.spawn({
+                    let one = &one;
+                    move || one(number)
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|told| *told == all[0]), "runs differ");
+}
+
+/// The machine and the workload of docs/simulator.md, as they stand there, on one's own.
+#[test]
+fn the_documentation_s_own_files_run() {
+    let page = std::fs::read_to_string(repository("docs/simulator.md")).unwrap();
+    let blocks: Vec<&str> =
+        page.split("```toml\n").skip(1).map(|b| b.split("```").next().unwrap()).collect();
+    let with =
+        |words: &[&str]| *blocks.iter().find(|b| words.iter().all(|w| b.contains(w))).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let machine = write("my.toml", with(&["[distance]"]));
+    let workload = write("my-workload.toml", with(&["[[process.phase]]"]));
+    let inverse = output(&simulate("numa02", &machine, "bind,inverse", &[]));
+    assert!(inverse.contains("sim:my"), "{inverse}");
+    let words = ["simulate", &workload, "--machine", &machine, "--placement", "off,mainline,herd"];
+    let words: Vec<String> =
+        words.iter().chain(&["--loops", "2"]).map(ToString::to_string).collect();
+    assert!(output(&words).contains("my-workload on sim:my"));
+}
+
+/// The call graph shows where tasks block, and its JSON stands beside the comparison.
+#[test]
+fn a_call_graph_shows_where_tasks_block() {
+    let words = |format| {
+        [
+            "simulate",
+            "numa02",
+            "--machine",
+            "numacore",
+            "--placement",
+            "numacore-v18",
+            "--thp",
+            "off",
+            "--loops",
+            "80",
+            "--callgraph",
+            "-o",
+            format,
+        ]
+        .map(String::from)
+    };
+    let json: serde_json::Value = serde_json::from_str(&output(&words("json"))).unwrap();
+    assert_eq!(json["workload"], "numa02");
+    let graph = &json["callgraphs"][0];
+    let of = |name: &str| {
+        let points = graph["blocked"].as_array().unwrap();
+        points.iter().find(|point| point["name"] == name).unwrap()["share"].as_f64().unwrap()
+    };
+    // Published: 50.6 % and 49.4 %. So few wait in this short run (29 % of it at rmap_walk) that
+    // nothing near a half can be asked; longer ones come to 32 to 51 %, see docs/simulator.md.
+    let (walk, lock) = (of("rmap_walk"), of("page_lock_anon_vma"));
+    assert!((walk + lock - 1.0).abs() < 1e-9 && (0.2..0.8).contains(&walk), "{walk} {lock}");
+    assert!(graph["locks"][0]["waited_share"].as_f64().unwrap() > 0.03, "{graph}");
+    let table = output(&words("table"));
+    assert!(table.contains("where tasks blocked") && table.contains("anon_vma mutex, process 1"));
+    let words = words("csv");
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    run(&mut numaherd(&words)).refuses(1, &["--callgraph", "-o json"]);
+}
+
 /// A machine can be a text, and a file of either kind of machine.
 #[test]
 fn a_machine_can_be_anything_that_has_nodes() {
@@ -74,6 +165,7 @@ fn a_page_is_written() {
     output(&words.map(ToString::to_string).collect::<Vec<_>>());
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process 2"));
+    assert!(page.contains("Where tasks spent their time") && page.contains("user code"));
     assert!(page.contains("place task") && page.contains("of its faults"), "{page}");
     let two = ["simulate", "numa02", "--machine", "2x4", "--placement", "off,bind", "--html", "x"];
     run(&mut numaherd(&two)).refuses(1, &["--html", "one run"]);

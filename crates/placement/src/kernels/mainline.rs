@@ -5,29 +5,45 @@
 //! rather be; a task goes there into a free CPU or in exchange for one that loses less, pages come
 //! when the same node asks for them twice. Shares are per mille, faults in pages.
 //!
-//! Not modelled: the limit of a scan's own CPU time, the mappings that 6.4 and later skip,
-//! tiering, weights (nice levels). Topologies with more than two distances are taken for glueless
-//! meshes.
+//! Since 6.7 a thread's scan skips mappings that this thread did not touch lately; once nothing
+//! else is left it is made to do one of these, one in each scan, and only when all are done does
+//! the process's memory come round again. Two passes are made before that begins. So the third
+//! pass over a process's data is followed by some thirty scans of stacks and libraries.
+//!
+//! | module | owns |
+//! |---|---|
+//! | [`group`] | faults of tasks that share pages |
+//! | [`search`] | where a task goes |
+//!
+//! Not modelled: the limit of a scan's own CPU time, which threads touch which mapping, tiering,
+//! weights (nice levels). Topologies with more than two distances are taken for glueless meshes.
 
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull,
-    ScanPeriods, TaskId, TaskMove, Touch, View,
+    Balancing, Bytes, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull, ScanPeriods,
+    TaskId, TaskMove, Touch, View,
 };
 
+use super::index_of;
 use super::scan::{DEFAULT, SCAN_BYTES, ScanClock, bounds};
-use super::{cpus_of, index_of, load_of};
 
 mod group;
+mod search;
 
 use group::{Faults, Group, add, both, weight};
 
-/// Gain in per mille below which a task does not move. Published.
-const SMALL_GAIN: i64 = 30;
 /// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
 const SLOTS: u64 = 10;
 const THRESHOLD: u64 = 7;
+
+/// Passes in which every mapping is scanned, touched or not. Published (6.4).
+const WHOLE_PASSES: u64 = 2;
+/// Mappings of a process, and of each of its threads, that another thread does not touch: libraries'
+/// data, stacks, heaps. Measured with the kernel's `sched_skip_vma_numa` on `numaherd bench` of four
+/// threads, kernel 6.12: 25.
+const OTHER_MAPPINGS: u64 = 19;
+const THREAD_MAPPINGS: u64 = 2;
 
 /// Which mechanisms are on.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +54,8 @@ pub struct Switches {
     pub swaps: bool,
     /// Only pages move.
     pub moves_tasks: bool,
+    /// Mappings that a thread did not touch are scanned one at a time (6.7), not with the others.
+    pub skips_mappings: bool,
 }
 
 /// Its state.
@@ -46,9 +64,18 @@ pub struct Mainline {
     switches: Switches,
     periods: ScanPeriods,
     clock: ScanClock,
-    passes: BTreeMap<ProcessId, u64>,
+    processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
     groups: BTreeMap<u32, Group>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Process {
+    threads: u64,
+    /// Passes over all its mappings.
+    passes: u64,
+    /// Mappings of the current one that are left.
+    left: u64,
 }
 
 #[derive(Debug)]
@@ -64,13 +91,15 @@ struct Task {
     preferred: Option<usize>,
     group: Option<u32>,
     retry: Nanos,
+    /// It faulted since it was last placed: the kernel places it in a fault, and at no other time.
+    faulted: bool,
     /// CPU time and time at the last placement.
     placed: (Nanos, Nanos),
 }
 
 impl Default for Switches {
     fn default() -> Self {
-        Switches { groups: true, swaps: true, moves_tasks: true }
+        Switches { groups: true, swaps: true, moves_tasks: true, skips_mappings: true }
     }
 }
 
@@ -82,15 +111,16 @@ impl Mainline {
             switches,
             periods: DEFAULT,
             clock: ScanClock::default(),
-            passes: BTreeMap::new(),
+            processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
             groups: BTreeMap::new(),
         }
     }
 
     fn task(&mut self, id: TaskId, view: &dyn View) -> &mut Task {
-        let periods = self.periods;
+        let (periods, processes) = (self.periods, &mut self.processes);
         self.tasks.entry(id).or_insert_with(|| {
+            processes.entry(view.process_of(id)).or_default().threads += 1;
             let none = vec![[0, 0]; view.topology().nodes.len()];
             let (min, _) = bounds(view.resident(view.process_of(id)), periods);
             Task {
@@ -104,9 +134,14 @@ impl Mainline {
                 preferred: None,
                 group: None,
                 retry: Nanos(0),
+                faulted: false,
                 placed: (Nanos(0), Nanos(0)),
             }
         })
+    }
+
+    fn passes(&self, process: ProcessId) -> u64 {
+        self.processes.get(&process).map_or(0, |process| process.passes)
     }
 
     /// The task's group, or nothing where it is alone or groups are off.
@@ -158,7 +193,7 @@ impl Mainline {
     fn wants_page(&self, touch: &Touch, node: usize, home: usize, view: &dyn View) -> bool {
         let Some(task) = self.tasks.get(&touch.task) else { return true };
         let private = touch.last.is_none_or(|(last, _)| last == touch.task);
-        let pass = self.passes.get(&touch.process).copied().unwrap_or(0);
+        let pass = self.passes(touch.process);
         if private && (pass <= 4 || task.preferred.is_none()) {
             return true;
         }
@@ -171,8 +206,9 @@ impl Mainline {
         cpu_to > 3 * cpu_from || cpu_to * mem_from * 3 > cpu_from * mem_to * 4
     }
 
-    /// Counts a fault; a shared one between active nodes of a group is as good as local.
-    fn count(&mut self, touch: &Touch, node: usize, home: usize, view: &dyn View) {
+    /// Counts a fault on a page that came from `home` and is now on `to`; local is what was so
+    /// before, and a shared one between active nodes of a group is as good.
+    fn count(&mut self, touch: &Touch, node: usize, (home, to): (usize, usize), view: &dyn View) {
         let private = touch.last.is_none_or(|(last, _)| last == touch.task);
         if !private && self.switches.groups {
             self.join(touch, view);
@@ -180,18 +216,19 @@ impl Mainline {
         let group = self.tasks.get(&touch.task).and_then(|task| self.group_of(task));
         let among_active = |group: &Group| {
             let active = group.active();
-            active.iter().filter(|active| **active).count() > 1 && active[node] && active[home]
+            active.iter().filter(|active| **active).count() > 1 && active[node] && active[to]
         };
         let local = node == home || !private && group.is_some_and(among_active);
         let task = self.task(touch.task, view);
-        task.mem_new[home][usize::from(private)] += touch.pages.0;
+        task.faulted = true;
+        task.mem_new[to][usize::from(private)] += touch.pages.0;
         task.cpu_new[node][usize::from(private)] += touch.pages.0;
         task.locality[usize::from(local)] += touch.pages.0;
     }
 
     /// Averages the faults of the last pass and says where the task would rather be.
     fn place_by_faults(&mut self, id: TaskId, view: &dyn View) {
-        let pass = self.passes.get(&view.process_of(id)).copied().unwrap_or(0);
+        let pass = self.passes(view.process_of(id));
         let (ran, now) = (view.cpu_time(id), view.now());
         let task = self.task(id, view);
         if task.pass == pass {
@@ -274,134 +311,12 @@ impl Mainline {
         self.group_of(task).map_or(0, |group| weight(&group.mem, node, view))
     }
 
-    /// Where the task goes that is not where it would rather be.
-    fn migrate(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
-        let task = self.tasks.get(&id)?;
-        let preferred = task.preferred?;
-        let cpu = view.cpu_of(id)?;
-        let from = index_of(view, view.node_of(cpu));
-        let active = self
-            .group_of(task)
-            .map_or(1, |group| group.active().iter().filter(|active| **active).count());
-        let mut search = Search { id, from, cpu, best: None };
-        self.search(&mut search, preferred, view);
-        if search.best.is_none() || active > 1 {
-            for node in 0..view.topology().nodes.len() {
-                let (alone, together) = self.gains(task, from, node, view);
-                if node != from && node != preferred && (alone >= 0 || together >= 0) {
-                    self.search(&mut search, node, view);
-                }
-            }
-        }
-        let grouped = task.group.is_some();
-        let to = search.best.as_ref().map_or(from, |best| best.node);
-        if grouped && to != preferred {
-            self.task(id, view).preferred = Some(to);
-        }
-        search.best.map(|best| best.what)
-    }
-
     /// What the task, and its group, gain from a move.
     fn gains(&self, task: &Task, from: usize, to: usize, view: &dyn View) -> (i64, i64) {
         (
             self.weight(task, to, view) - self.weight(task, from, view),
             self.group_weight(task, to, view) - self.group_weight(task, from, view),
         )
-    }
-
-    /// Looks for a better CPU on a node.
-    fn search(&self, search: &mut Search, to: usize, view: &dyn View) {
-        let cpus = cpus_of(view, to).count() as u64;
-        let (load_from, load_to) = (load_of(view, search.from), load_of(view, to));
-        let has_spare = load_to < cpus;
-        let idle =
-            cpus_of(view, to).find(|&cpu| view.load(cpu) == 0 && view.allowed(search.id, cpu));
-        let mut may_move = load_to + 1 < load_from || load_to < load_from;
-        if has_spare {
-            let uneven = (load_to + 1).saturating_sub(load_from.saturating_sub(1));
-            // Few tasks may be uneven: a quarter of the node's CPUs. Published.
-            let few = load_to < (cpus / 4).max(1);
-            may_move = uneven == 0 || few && uneven <= 2;
-            if let Some(cpu) = idle.filter(|_| may_move) {
-                search.offer(to, TaskMove::To(cpu), 0);
-                return;
-            }
-        }
-        for cpu in cpus_of(view, to) {
-            self.compare(search, to, cpu, (may_move, has_spare), view);
-        }
-    }
-
-    /// Compares what moving to a CPU, or changing places with the task there, would gain.
-    fn compare(
-        &self,
-        search: &mut Search,
-        to: usize,
-        cpu: CpuId,
-        (may_move, has_spare): (bool, bool),
-        view: &dyn View,
-    ) {
-        let Some(task) = self.tasks.get(&search.id) else { return };
-        if !view.allowed(search.id, cpu) {
-            return;
-        }
-        let (alone, together) = self.gains(task, search.from, to, view);
-        let grouped = task.group.is_some();
-        let move_gain = if grouped { together } else { alone };
-        let best = search.best.as_ref().map_or(0, |best| best.gain);
-        let Some(there) = view.running(cpu) else {
-            if may_move && move_gain >= best {
-                search.offer(to, TaskMove::To(cpu), move_gain);
-            }
-            return;
-        };
-        if !self.switches.swaps || !view.allowed(there, search.cpu) {
-            return;
-        }
-        let mut gain = move_gain;
-        let other = self.tasks.get(&there);
-        if let Some(other) = other {
-            // What the other one gains by coming here.
-            let (other_alone, other_together) = self.gains(other, to, search.from, view);
-            if other.group == task.group {
-                if has_spare {
-                    return;
-                }
-                gain = alone + other_alone;
-                gain -= if grouped { gain / 16 } else { 0 };
-            } else if grouped && other.group.is_some() {
-                gain += other_together;
-            } else {
-                gain += other_alone;
-            }
-            gain -= if other.preferred == Some(to) { gain / 16 } else { 0 };
-            gain += if other.preferred == Some(search.from) { gain / 8 } else { 0 };
-        }
-        if may_move && move_gain > gain && move_gain > best {
-            search.offer(to, TaskMove::To(cpu), move_gain);
-        } else if gain >= SMALL_GAIN && gain > best + SMALL_GAIN / 2 {
-            search.offer(to, TaskMove::Swap(there), gain);
-        }
-    }
-}
-
-/// A search for a better CPU.
-struct Search {
-    id: TaskId,
-    from: usize,
-    cpu: CpuId,
-    best: Option<Best>,
-}
-
-struct Best {
-    node: usize,
-    what: TaskMove,
-    gain: i64,
-}
-
-impl Search {
-    fn offer(&mut self, node: usize, what: TaskMove, gain: i64) {
-        self.best = Some(Best { node, what, gain });
     }
 }
 
@@ -426,28 +341,43 @@ impl Balancing for Mainline {
         // Knobs may have been turned since.
         let period = state.period.max(min);
         let period = if knobs_max == min { min } else { period };
-        self.clock.is_due(task, view, delay, period).then_some(SCAN_BYTES)
+        if !self.clock.is_due(task, view, delay, period) {
+            return None;
+        }
+        let process = self.processes.entry(view.process_of(task)).or_default();
+        if process.left == 0 {
+            return Some(SCAN_BYTES);
+        }
+        process.left -= 1;
+        process.passes += u64::from(process.left == 0);
+        None
     }
 
     fn pass_ended(&mut self, process: ProcessId, _: &dyn View) {
-        *self.passes.entry(process).or_default() += 1;
+        let process = self.processes.entry(process).or_default();
+        if self.switches.skips_mappings && process.passes >= WHOLE_PASSES {
+            process.left = OTHER_MAPPINGS + THREAD_MAPPINGS * process.threads.saturating_sub(1);
+        } else {
+            process.passes += 1;
+        }
     }
 
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
         let moves = node != home && self.wants_page(touch, node, home, view);
-        self.count(touch, node, if moves { node } else { home }, view);
+        self.count(touch, node, (home, if moves { node } else { home }), view);
         if moves { PageVerdict::MoveTo(touch.node) } else { PageVerdict::Stay }
     }
 
     fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
         let now = view.now();
         let task = self.tasks.get(&id)?;
-        if now < task.retry {
+        if now < task.retry || !task.faulted {
             return None;
         }
         self.place_by_faults(id, view);
         let task = self.task(id, view);
+        task.faulted = false;
         let preferred = task.preferred?;
         // Again in a second at the latest. Published.
         task.retry = Nanos(now.0 + (task.period.0 / 16).min(1_000_000_000));

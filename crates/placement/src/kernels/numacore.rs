@@ -4,9 +4,12 @@
 //! The source of a fault is told by CPU: a fault is private if the page was last touched on the
 //! same CPU; a page that never faulted counts as shared. Until a task was placed for the first time,
 //! its pages stay; one without faults is then taken for shared (v18 places it within a second, before
-//! anything is scanned). A private task's page comes when the same node asks for it twice; a shared task's
-//! pages are interleaved over the nodes where its buddies run. Loads are 1024 for each runnable
-//! task. Who runs is looked at as it is now, without locks, by the tick of the task that is to move.
+//! anything is scanned). A page comes when the same node asks for it twice. Interleaving over the
+//! nodes where a shared task's buddies run is for pages that it allocates later: as posted, a fault
+//! works that node out and then takes the one of the two samples (patches 15 and 28 of v17; found
+//! by its author on 7 December, "Fix NUMA affinity tracking logic"). Loads are 1024 for each
+//! runnable task. Who runs is looked at as it is now, without locks, by the tick of the task that
+//! is to move.
 //!
 //! | module | owns |
 //! |---|---|
@@ -19,7 +22,9 @@
 //! two flips each group has a node.
 //!
 //! Not modelled: v17's statistics of running tasks in the load balancer; only that it does not take
-//! a task from its ideal node.
+//! a task from its ideal node. Flips always come off here; in v18 not where the task that flips had
+//! gone to sleep before the stopper ran (its author, 7 December, "Implement wake-cpu migration
+//! support").
 
 use std::collections::BTreeMap;
 
@@ -47,7 +52,7 @@ const APART: Nanos = Nanos(200_000_000);
 const FIXED_BYTES: u64 = 256 << 20;
 const LEAST_BYTES: u64 = 32 << 20;
 const MOST_BYTES: u64 = 512 << 20;
-/// v18's placement runs once a second at the least. Published.
+/// v18's placement runs in every second at the least, for all tasks in the same order. Published.
 const PLACE_WAIT: Nanos = Nanos(1_000_000_000);
 /// Of 1024: from here on a task has converged. Published.
 const CONVERGED: u64 = 921;
@@ -137,8 +142,6 @@ struct Task {
     candidate_faults: u64,
     strength: u64,
     converged_on: Option<usize>,
-    /// Nodes over which its memory is interleaved while it is shared.
-    memory: Vec<usize>,
     /// The CPU and the node where it would rather be, and the CPU that v17 wants to see twice.
     ideal: Option<CpuId>,
     ideal_node: Option<usize>,
@@ -162,7 +165,6 @@ impl Task {
             candidate_faults: 0,
             strength: 0,
             converged_on: None,
-            memory: Vec::new(),
             ideal: None,
             ideal_node: None,
             ideal_candidate: None,
@@ -229,13 +231,7 @@ impl Numacore {
     fn target(&self, touch: &Touch, here: usize, home: usize, view: &dyn View) -> usize {
         let Some(task) = self.tasks.get(&touch.task) else { return home };
         let last = touch.last.map(|(_, cpu)| index_of(view, view.node_of(cpu)));
-        match task.kind {
-            Kind::Unknown => home,
-            Kind::Private if last == Some(here) => here,
-            Kind::Private => home,
-            Kind::Shared if task.memory.is_empty() => here,
-            Kind::Shared => task.memory[(touch.page % task.memory.len() as u64) as usize],
-        }
+        if task.kind != Kind::Unknown && last == Some(here) { here } else { home }
     }
 }
 
@@ -295,7 +291,7 @@ impl Balancing for Numacore {
         let pass = self.processes.get(&view.process_of(id)).map_or(0, |process| process.pass);
         let directed = self.switches.directed;
         let task = self.tasks.get_mut(&id)?;
-        let waited = directed && now.since(task.placed_at) >= PLACE_WAIT;
+        let waited = directed && now.0 / PLACE_WAIT.0 != task.placed_at.0 / PLACE_WAIT.0;
         if task.pass == pass && !waited {
             return None;
         }

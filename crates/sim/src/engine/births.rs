@@ -8,9 +8,11 @@ use std::collections::VecDeque;
 
 use numaherd_model::{CpuId, CpuSet, ProcessId, TaskId};
 
-use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Sim, Span, State, Step, Task};
+use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Sim, Span, State, Task};
+use crate::account::{LockUse, Place};
 use crate::layout::Layout;
 use crate::machine::LINE_BYTES;
+use crate::rmap::Mutex;
 use crate::workload::{ProcessSpec, Workload};
 use crate::{SimError, initial};
 
@@ -65,6 +67,7 @@ impl Sim {
         let free = self.free.clone();
         if self.add_process(kind, &spec, (copy, spec.copies as usize)).is_err() {
             self.free = free;
+            self.rest.truncate(first);
             for task in self.tasks.drain(first..) {
                 self.load[task.cpu] -= 1;
             }
@@ -79,7 +82,7 @@ impl Sim {
     }
 
     /// What it takes to touch memory first: before the run, or in the time of the first thread.
-    fn touch_first(&mut self, spec: &ProcessSpec, process: usize) {
+    fn touch_first(&mut self, spec: &ProcessSpec) {
         let huge_pages = self.options.huge_pages;
         if spec.at_once.is_none() {
             let initial = initial::seconds(&self.machine, spec, self.options.tie, huge_pages);
@@ -88,13 +91,15 @@ impl Sim {
         }
         let blocks = (spec.memory_mib << 20).div_ceil(BLOCK_BYTES);
         let faults = blocks * if huge_pages { 1 } else { BLOCK_PAGES };
-        if let Some(task) =
-            self.tasks.iter_mut().rfind(|task| task.process == process && task.thread == 0)
-        {
+        let threads = spec.threads_on(self.machine.cpus());
+        let first = self.tasks.len() - threads;
+        if let Some(task) = self.tasks.get_mut(first) {
             let node = self.node_of[task.cpu];
             let line_ns = self.machine.line_ns(node, node, true);
             let clear_ns = (blocks * BLOCK_BYTES) as f64 / LINE_BYTES * line_ns;
-            task.debt_ns += faults * self.machine.kernel.fault_ns + clear_ns as u64;
+            let ns = faults * self.machine.kernel.fault_ns + clear_ns as u64;
+            task.debt_ns += ns;
+            self.account.add_times(Place::Clearing, ns, faults);
         }
     }
 
@@ -115,7 +120,7 @@ impl Sim {
             thread_node.push(self.node_of[cpu]);
             self.add_task(process, thread, cpu, allowed);
         }
-        self.touch_first(spec, process);
+        self.touch_first(spec);
         let bytes = spec.memory_mib << 20;
         let count = (bytes.div_ceil(BLOCK_BYTES) as usize).max(threads);
         let mut blocks = Vec::with_capacity(count);
@@ -138,10 +143,12 @@ impl Sim {
             slices: threads,
             phases: spec.phase.clone(),
             scan_at: 0,
-            rmap_free_ns: 0,
+            rmap: Mutex::default(),
             waiting_at_barrier: Vec::new(),
             holder: None,
             waiting_for_lock: VecDeque::new(),
+            lock: LockUse::default(),
+            lock_since: 0,
             alive: threads,
             kind,
             lines: 0.0,
@@ -154,32 +161,37 @@ impl Sim {
         let index = self.tasks.len();
         self.load[cpu] += 1;
         self.tasks.push(Task {
-            id: TaskId { tid: index as u32 + 1, start: index as u64 + 1 },
             process,
-            thread,
-            state: State::Asleep,
             cpu,
-            owner: allowed.clone(),
-            allowed,
-            begun: false,
-            home: None,
             vruntime: 0,
             turn_end: 0,
-            phase: 0,
-            pass: 0,
-            block: 0,
             phase_ns: u64::MAX,
             span: Span::default(),
+            block: 0,
+            phase: 0,
+            pass: 0,
+            move_to: None,
             cpu_ns: 0,
+            debt_ns: 0,
+            since: 0,
+            ran_ns: 0,
+            lines_left: 0.0,
+            place: Place::Queue,
+            state: State::Asleep,
+            begun: false,
+            doomed: false,
+            unsettled: true,
+        });
+        self.rest.push(Rest {
+            id: TaskId { tid: index as u32 + 1, start: index as u64 + 1 },
+            thread,
+            owner: allowed.clone(),
+            allowed,
+            home: None,
             observed: (0, 0),
             bytes: 0.0,
             bytes_before: 0.0,
             bytes_s: 0,
-            debt_ns: 0,
-            ran_ns: 0,
-            move_to: None,
-            doomed: false,
-            step: Step::default(),
             ended: 0,
         });
         // Until it begins, this says when.

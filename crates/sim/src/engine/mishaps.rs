@@ -48,7 +48,10 @@ impl Sim {
                 self.tasks[t].doomed = true;
                 return;
             }
-            State::Waiting => self.unqueue(t),
+            State::Waiting => {
+                self.unqueue(t);
+                self.moving.remove(&t);
+            }
             // Not yet begun: its CPU counts it already.
             State::Asleep if !self.tasks[t].begun => self.load[self.tasks[t].cpu] -= 1,
             State::Asleep => {
@@ -67,8 +70,9 @@ impl Sim {
         }
         self.gone[cpu] = true;
         for t in 0..self.tasks.len() {
-            let allowed = std::mem::take(&mut self.tasks[t].allowed);
-            self.tasks[t].allowed = self.or_anywhere(allowed);
+            let allowed = std::mem::take(&mut self.rest[t].allowed);
+            self.rest[t].allowed = self.or_anywhere(allowed);
+            self.tasks[t].unsettled = true;
         }
         for node in &mut self.topology.nodes {
             node.cpus = node.cpus.iter().filter(|c| !self.gone[c.0 as usize]).collect();

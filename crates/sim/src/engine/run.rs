@@ -21,6 +21,9 @@ pub struct Options {
     pub scheduling: Box<dyn Scheduling>,
     /// The waits in the fabric are found anew at most this often.
     pub resolve_ns: u64,
+    /// They are found anew after every event, and every block on its way feels it. Slow: for
+    /// comparisons with the above.
+    pub exact: bool,
     /// Keep hinting faults for whoever observes.
     pub watch_faults: bool,
     /// Keep a trace.
@@ -42,6 +45,7 @@ impl Default for Options {
             balancing: None,
             scheduling: Box::new(numaherd_scheduling::Fair),
             resolve_ns: 1_000_000,
+            exact: false,
             watch_faults: false,
             trace: false,
             samples: false,

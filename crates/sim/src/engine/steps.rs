@@ -1,6 +1,7 @@
 //! A task's way through its work: block by block, pass by pass, phase by phase.
 
 use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
+use crate::account::Place;
 use crate::machine::LINE_BYTES;
 use crate::workload::Part;
 
@@ -9,18 +10,19 @@ impl Sim {
     fn begin_phase(&mut self, t: usize) {
         let task = &self.tasks[t];
         let process = &self.processes[task.process];
-        let count = process.blocks.len();
-        let (first, end, bytes) = match process.phases[task.phase].memory {
+        let (count, thread) = (process.blocks.len(), self.rest[t].thread);
+        let (first, end, bytes) = match process.phases[task.phase as usize].memory {
             Part::All => (0, count, process.bytes),
             Part::Slice => {
-                let from = task.thread * count / process.slices;
-                let to = (task.thread + 1) * count / process.slices;
+                let from = thread * count / process.slices;
+                let to = (thread + 1) * count / process.slices;
                 (from, to, process.bytes / process.slices as f64)
             }
         };
         let len = end - first;
         let task = &mut self.tasks[t];
-        task.span = Span { first, len, lines: bytes / len as f64 / LINE_BYTES };
+        task.span =
+            Span { first: first as u32, len: len as u32, lines: bytes / len as f64 / LINE_BYTES };
         task.phase_ns = self.now;
     }
 
@@ -30,18 +32,25 @@ impl Sim {
             self.begin_phase(t);
         }
         if self.tasks[t].block == 0 && !self.may_begin_pass(t) {
-            self.sleep(t);
+            self.sleep(t, Place::Lock);
             return;
         }
         let task = &mut self.tasks[t];
         let (p, cpu, span) = (task.process, task.cpu, task.span);
         let mut cost_ns = std::mem::take(&mut task.debt_ns);
-        let phase = &self.processes[p].phases[task.phase];
+        let resumed = task.lines_left > 0.0;
+        let lines = if resumed { std::mem::take(&mut task.lines_left) } else { span.lines };
+        let phase = &self.processes[p].phases[task.phase as usize];
         let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
-        let at = if scattered { self.scatter.below(span.len as u64) as usize } else { task.block };
-        let b = span.first + at;
-        if self.processes[p].blocks[b].armed {
-            cost_ns += self.fault(t, b);
+        let at =
+            if scattered { self.scatter.below(u64::from(span.len)) as u32 } else { task.block };
+        let b = (span.first + at) as usize;
+        // A move that was interrupted goes on first.
+        let mut moving = if resumed { self.moving.remove(&t) } else { None };
+        if moving.is_none() && self.processes[p].blocks[b].armed {
+            let (fault_ns, small) = self.fault(t, b);
+            cost_ns += fault_ns;
+            moving = small;
         }
         let (from, home) = (self.node_of[cpu], usize::from(self.processes[p].blocks[b].home));
         let line_ns = if scattered {
@@ -57,34 +66,65 @@ impl Sim {
             self.solved = self.now;
         }
         let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
-        let work_ns = span.lines * (alone_ns + self.fabric.wait_ns(class)) * jitter;
+        let line_ns = alone_ns + self.fabric.wait_ns(class);
+        let work_ns = ((lines * line_ns * jitter) as u64).max(1);
         let begun = self.now;
+        let lines_from = if moving.is_some() { u64::MAX } else { begun + cost_ns };
+        let (class, local) = (Some((class, alone_ns)), from == home);
         // A written line is read first, where stores fetch.
         let times = f64::from(1 + u8::from(writes && self.machine.stores_fetch));
-        let bytes = span.lines * LINE_BYTES * times;
-        let (class, lines, local) = (Some((class, alone_ns)), span.lines, from == home);
-        self.tasks[t].step = Step { class, begun, lines, bytes, home, local };
-        self.schedule(begun + cost_ns + (work_ns as u64).max(1), Event::Step(t as u32));
+        let bytes_per_line = LINE_BYTES * times;
+        self.steps[cpu] = Step {
+            class,
+            begun,
+            lines,
+            bytes_per_line,
+            home,
+            local,
+            lines_from,
+            line_ns,
+            jitter,
+            ends: 0,
+        };
+        match moving {
+            None => self.schedule_end(t, lines_from + work_ns),
+            Some(moving) => self.begin_move(t, moving.before(work_ns), cost_ns),
+        }
     }
 
     /// Whether it has the lock that the phase's passes need; if not, it waits for it.
     fn may_begin_pass(&mut self, t: usize) -> bool {
         let task = &self.tasks[t];
         let process = &mut self.processes[task.process];
-        if !process.phases[task.phase].lock || *process.holder.get_or_insert(t) == t {
+        if !process.phases[task.phase as usize].lock || process.holder == Some(t) {
+            return true;
+        }
+        if process.holder.is_none() {
+            self.take_lock(task.process, t, 0);
             return true;
         }
         process.waiting_for_lock.push_back(t);
         false
     }
 
+    fn take_lock(&mut self, p: usize, t: usize, waited_ns: u64) {
+        let process = &mut self.processes[p];
+        process.holder = Some(t);
+        process.lock.take(waited_ns);
+        process.lock_since = self.now;
+    }
+
     fn release_lock(&mut self, t: usize) {
-        let process = &mut self.processes[self.tasks[t].process];
-        if process.holder == Some(t) {
-            process.holder = process.waiting_for_lock.pop_front();
-            if let Some(next) = process.holder {
-                self.schedule(self.now, Event::Wake(next as u32));
-            }
+        let p = self.tasks[t].process;
+        let process = &mut self.processes[p];
+        if process.holder != Some(t) {
+            return;
+        }
+        process.lock.held_ns += self.now - process.lock_since;
+        process.holder = None;
+        if let Some(next) = process.waiting_for_lock.pop_front() {
+            self.take_lock(p, next, self.now - self.tasks[next].since);
+            self.schedule(self.now, Event::Wake(next as u32));
         }
     }
 
@@ -95,24 +135,63 @@ impl Sim {
         (first..first + threads).any(|other| other != cpu && self.running[other].is_some())
     }
 
-    pub(super) fn end_step(&mut self, t: usize) {
-        let step = std::mem::take(&mut self.tasks[t].step);
+    /// The task's small pages have moved: its lines come.
+    pub(crate) fn begin_lines(&mut self, t: usize, work_ns: u64) {
+        self.steps[self.tasks[t].cpu].lines_from = self.now;
+        self.schedule_end(t, self.now + work_ns);
+    }
+
+    /// The task leaves off in the middle of its block: what is left of it, it does when it runs
+    /// next.
+    pub(crate) fn interrupt(&mut self, t: usize) {
+        let step = std::mem::take(&mut self.steps[self.tasks[t].cpu]);
+        let left = if self.pause_move(t) {
+            step.lines
+        } else {
+            self.tasks[t].debt_ns += step.lines_from.saturating_sub(self.now);
+            let left_ns = step.ends - step.lines_from.max(self.now);
+            // One that is about to end still has to: 0 would be a new block.
+            let left = left_ns as f64 / (step.line_ns * step.jitter);
+            left.max(f64::MIN_POSITIVE).min(step.lines)
+        };
+        self.tasks[t].lines_left = left;
+        self.count(t, Step { lines: step.lines - left, ..step });
+    }
+
+    /// Counts lines and time of a step.
+    fn count(&mut self, t: usize, step: Step) {
         if let Some((class, alone_ns)) = step.class {
             self.fabric.leave(class, alone_ns);
+            let work_ns = self.now.saturating_sub(step.lines_from);
+            let alone_ns = (step.lines * alone_ns * step.jitter).ceil() as u64;
+            let computing_ns = alone_ns.min(work_ns);
+            if work_ns > 0 {
+                self.account.add(Place::Computing, computing_ns);
+            }
+            if work_ns > computing_ns {
+                self.account.add(Place::Full, work_ns - computing_ns);
+            }
         }
         self.lines.1 += step.lines;
         self.lines.0 += if step.local { step.lines } else { 0.0 };
-        self.carried[step.home] += step.bytes;
+        let bytes = step.lines * step.bytes_per_line;
+        self.carried[step.home] += bytes;
+        self.rest[t].bytes += bytes;
         let ran = self.now - step.begun;
-        let p = self.tasks[t].process;
-        self.processes[p].lines += step.lines;
         let task = &mut self.tasks[t];
-        let seconds = self.processes[p].phases[task.phase].seconds;
+        task.cpu_ns += ran;
+        task.vruntime += ran;
+        self.processes[task.process].lines += step.lines;
+    }
+
+    pub(super) fn end_step(&mut self, t: usize) {
+        let step = std::mem::take(&mut self.steps[self.tasks[t].cpu]);
+        self.count(t, step);
+        let p = self.tasks[t].process;
+        let task = &mut self.tasks[t];
+        let seconds = self.processes[p].phases[task.phase as usize].seconds;
         let over =
             seconds.is_some_and(|seconds| (self.now - task.phase_ns) as f64 >= seconds * 1e9);
-        task.cpu_ns += ran;
-        task.bytes += step.bytes;
-        task.vruntime += ran;
         task.block += 1;
         if task.doomed {
             self.end_task(t);
@@ -128,7 +207,7 @@ impl Sim {
         self.release_lock(t);
         let task = &mut self.tasks[t];
         let process = &mut self.processes[task.process];
-        let phase = &process.phases[task.phase];
+        let phase = &process.phases[task.phase as usize];
         let sleep_ns = (phase.sleep_ms * 1e6) as u64;
         let barrier = phase.barrier;
         let timed = phase.seconds.is_some();
@@ -139,12 +218,12 @@ impl Sim {
             task.phase += 1;
             task.phase_ns = u64::MAX;
         }
-        if task.phase == process.phases.len() {
+        if task.phase as usize == process.phases.len() {
             self.end_task(t);
         } else if phase_over && barrier {
             self.wait_at_barrier(t, sleep_ns);
         } else if sleep_ns > 0 {
-            self.sleep(t);
+            self.sleep(t, Place::Sleeping);
             self.schedule(self.now + sleep_ns, Event::Wake(t as u32));
         } else {
             self.go_on(t);
@@ -153,7 +232,7 @@ impl Sim {
 
     fn wait_at_barrier(&mut self, t: usize, sleep_ns: u64) {
         let p = self.tasks[t].process;
-        self.sleep(t);
+        self.sleep(t, Place::Barrier);
         self.processes[p].waiting_at_barrier.push(t);
         self.open_barrier(p, sleep_ns);
     }
@@ -170,7 +249,7 @@ impl Sim {
     }
 
     fn end_task(&mut self, t: usize) {
-        self.sleep(t);
+        self.sleep(t, Place::Sleeping);
         self.end_idle_task(t);
     }
 
@@ -178,9 +257,9 @@ impl Sim {
     pub(super) fn end_idle_task(&mut self, t: usize) {
         self.release_lock(t);
         self.tasks[t].state = State::Done;
-        self.tasks[t].ended = self.now;
+        self.rest[t].ended = self.now;
         self.left -= 1;
-        let (ns, task) = (self.now, self.tasks[t].id.tid);
+        let (ns, task) = (self.now, t as u32 + 1);
         self.note(TraceEvent::Ended { ns, task });
         let p = self.tasks[t].process;
         self.processes[p].alive -= 1;

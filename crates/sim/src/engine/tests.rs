@@ -138,18 +138,116 @@ fn faults_bring_memory_home_and_cost_time() {
     assert!(run.kernel_seconds > 0.0 && run.seconds < off.seconds);
 }
 
+/// Balancing that has the running task change places with whoever runs on another CPU, or go
+/// there if nobody does, at every tick; and, if it grabs, moves pages as [`Grabs`] does.
+struct Swaps {
+    grabs: bool,
+}
+
+impl Balancing for Swaps {
+    fn name(&self) -> &'static str {
+        "swaps"
+    }
+    fn pages(&self) -> numaherd_model::PageHandling {
+        Grabs.pages()
+    }
+    fn scan(&mut self, _: TaskId, _: &dyn numaherd_model::View) -> Option<numaherd_model::Bytes> {
+        self.grabs.then_some(numaherd_model::Bytes(16 << 20))
+    }
+    fn on_fault(
+        &mut self,
+        touch: &numaherd_model::Touch,
+        view: &dyn numaherd_model::View,
+    ) -> numaherd_model::PageVerdict {
+        Grabs.on_fault(touch, view)
+    }
+    fn place(
+        &mut self,
+        task: TaskId,
+        view: &dyn numaherd_model::View,
+    ) -> Option<numaherd_model::TaskMove> {
+        let there = numaherd_model::CpuId((view.cpu_of(task)?.0 + 2) % 4);
+        Some(match view.running(there) {
+            Some(other) => numaherd_model::TaskMove::Swap(other),
+            None => numaherd_model::TaskMove::To(there),
+        })
+    }
+}
+
+#[test]
+fn tasks_that_change_places_in_the_middle_of_a_block_go_on_with_it() {
+    let swaps = Swaps { grabs: false };
+    let swaps = Options { balancing: Some(Box::new(swaps)), ..options(Tie::Free) };
+    let workload = slices(4, 32, 400);
+    let run = Sim::new(&small(), &workload, swaps).unwrap().finish();
+    // Each of 4 CPUs has a task change places every 20 ms; a block takes 2 ms and more. Whoever
+    // began a block anew after a move would go over more bytes than there are.
+    assert!(run.task_moves as f64 > 4.0 * run.seconds / 0.020, "{run:?}");
+    assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9, "{run:?}");
+    // All memory is on node 0; each thread is near it half of the time, as two of four always are.
+    assert!((0.35..0.65).contains(&(run.local_share)), "{run:?}");
+}
+
+#[test]
+fn every_nanosecond_of_a_life_is_spent_somewhere() {
+    let text = "title = \"t\"\n[[process]]\nthreads = 6\nmemory_mib = 48\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 20\nsleep_ms = 2\nbarrier = true\n[[process.phase]]\n\
+        memory = \"slice\"\ntimes = 10\nlock = true\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let mut sim = Sim::new(&small(), &workload, options(Tie::Bind)).unwrap();
+    let begun: u64 = sim.tasks.iter().map(|task| task.turn_end).sum();
+    sim.finish();
+    let lives = sim.rest.iter().map(|task| task.ended).sum::<u64>() - begun;
+    let account = sim.account();
+    assert_eq!(account.total_ns(), lives);
+    let of = |place| account.ns(place) as f64 / lives as f64;
+    assert!(of(Place::Barrier) > 0.0 && of(Place::Queue) > 0.0, "{account:?}");
+    assert!(of(Place::Lock) > 0.1 && of(Place::Full) > 0.0, "{account:?}");
+    // Six threads, each 20 × 2 ms; the last sleep of a phase is spent at its barrier.
+    assert!((account.ns(Place::Sleeping) as f64 / (6.0 * 19.0 * 2e6) - 1.0).abs() < 0.01);
+    let (_, _, lock) = sim.locks().find(|(_, which, _)| *which == "lock").unwrap();
+    assert_eq!((lock.taken, lock.wait_ns), (60, account.ns(Place::Lock)));
+    assert!(lock.held_ns > 0 && lock.longest_wait_ns < lock.wait_ns);
+}
+
+#[test]
+fn lives_of_tasks_that_are_interrupted_are_counted_once() {
+    for (huge_pages, grabs, exact) in
+        [(true, false, false), (true, false, true), (true, true, false), (false, true, false)]
+    {
+        let balancing: Option<Box<dyn Balancing>> = Some(Box::new(Swaps { grabs }));
+        let options = Options { huge_pages, balancing, exact, ..options(Tie::Free) };
+        let mut sim = Sim::new(&small(), &slices(6, 48, 100), options).unwrap();
+        let begun: u64 = sim.tasks.iter().map(|task| task.turn_end).sum();
+        let run = sim.finish();
+        assert!(run.task_moves > 50 && (run.faults > 0) == grabs, "{run:?}");
+        // What the last scans cost is owed at the end.
+        let ended: u64 = sim.rest.iter().map(|task| task.ended).sum();
+        let owed: u64 = sim.tasks.iter().map(|task| task.debt_ns).sum();
+        let (found, lives) = (sim.account().total_ns(), ended - begun + owed);
+        // Small pages round a block's faults and copies down, to less than 1 ns each for 8 pages.
+        let blocks = if huge_pages { 0 } else { run.pages_moved_by_kernel / BLOCK_PAGES };
+        assert!((lives..=lives + 2 * 64 * blocks).contains(&found), "{found} of {lives}: {run:?}");
+        assert!(sim.moving.is_empty());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     /// Whatever happens, memory is neither made nor lost, every byte is gone over, and the same
     /// seed gives the same bytes.
     #[test]
     fn memory_and_work_are_conserved_and_runs_repeat(
-        threads in 1u32..9, mib in 16u64..100, times in 1u32..20, seed in 0u64..5, grabs in any::<bool>(),
+        threads in 1u32..9, mib in 16u64..100, times in 1u32..20, seed in 0u64..5, kernel in 0..4,
         huge in any::<bool>()
     ) {
         let workload = slices(threads, mib, times);
         let run = || {
-            let balancing: Option<Box<dyn Balancing>> = if grabs { Some(Box::new(Grabs)) } else { None };
+            let balancing: Option<Box<dyn Balancing>> = match kernel {
+                0 => None,
+                1 => Some(Box::new(Grabs)),
+                _ => Some(Box::new(Swaps { grabs: kernel == 3 })),
+            };
             let options = Options { seed, balancing, huge_pages: huge, ..options(Tie::Free) };
             let mut sim = Sim::new(&small(), &workload, options).unwrap();
             let total = |sim: &Sim| {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::{Cpu, KernelCosts, LINE_BYTES, Machine, NodeSpec, Routes};
-use crate::SimError;
+use crate::{SimError, wrong};
 
 /// Machines that come with numaherd.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -92,7 +92,7 @@ struct Links {
 
 /// One figure for all, or one for each.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a number or a list of numbers")]
 enum Rates {
     All(f64),
     Each(Vec<f64>),
@@ -164,7 +164,7 @@ impl Machine {
     /// # Errors
     /// [`SimError::Parse`] with path, line, and what was expected.
     pub fn parse(name: &str, path: &str, text: &str) -> Result<Machine, SimError> {
-        let file: File = toml::from_str(text).map_err(|e| SimError::toml(path, text, &e))?;
+        let file: File = toml::from_str(text).map_err(|e| wrong::told(path, text, &e))?;
         file.machine(name).map_err(|(field, expected)| SimError::Parse {
             path: path.into(),
             line: line_of(text, field),
@@ -184,6 +184,7 @@ impl File {
             None => vec![f64::INFINITY; nodes],
         };
         let links = self.links(&latency_ns)?;
+        self.check_kernel()?;
         let stores_fetch = self.prefetch.as_ref().and_then(|p| p.stores_fetch).unwrap_or(true);
         Ok(Machine {
             name: name.into(),
@@ -222,6 +223,29 @@ impl File {
         if threads == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(threads)) {
             let expected = "cpu.threads_per_core: a divisor of every node's cpus";
             return Err(("cpu.threads_per_core", expected.into()));
+        }
+        Ok(())
+    }
+
+    /// Ten figures of at most a second each never overflow.
+    fn check_kernel(&self) -> Result<(), Wrong> {
+        let Some(SimTable { kernel, .. }) = &self.sim else { return Ok(()) };
+        let whole = [
+            ("sim.kernel.fault_ns", kernel.fault_ns),
+            ("sim.kernel.arm_ns", kernel.arm_ns),
+            ("sim.kernel.flush_ns", kernel.flush_ns),
+            ("sim.kernel.move_ns", kernel.move_ns),
+            ("sim.kernel.rmap_ns", kernel.rmap_ns),
+        ];
+        if let Some((field, found)) = whole.into_iter().find(|(_, ns)| *ns > 1_000_000_000) {
+            return Err((field, format!("{field}: at most 1e9, found {found}")));
+        }
+        if !(0.0..=1e9).contains(&kernel.walk_ns) {
+            return Err(("sim.kernel.walk_ns", "sim.kernel.walk_ns: 0 to 1e9".into()));
+        }
+        if kernel.rmap_ns > kernel.move_ns {
+            let expected = "sim.kernel.rmap_ns: at most move_ns, of which it is a part";
+            return Err(("sim.kernel.rmap_ns", expected.into()));
         }
         Ok(())
     }
@@ -334,7 +358,7 @@ pub(super) fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
 
 /// The line of a field in a TOML text, from 1: the key within its table, or the table.
 fn line_of(text: &str, field: &str) -> usize {
-    let (table, key) = field.split_once('.').unwrap_or((field, ""));
+    let (table, key) = field.rsplit_once('.').unwrap_or((field, ""));
     let mut in_table = false;
     let mut found = 1;
     for (line, number) in text.lines().zip(1..) {

@@ -1,7 +1,7 @@
 //! What mainline decides on a world of two nodes of two CPUs, one process.
 
-use numaherd_model::Topology;
 use numaherd_model::scene::Scene;
+use numaherd_model::{CpuId, Topology};
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn pass(mainline: &mut Mainline, world: &World, faults: &[(u32, u32)]) {
         for _ in 0..8 {
             let touch = world.touch(tid, home, None);
             let (node, home) = (index_of(world, touch.node), home as usize);
-            mainline.count(&touch, node, home, world);
+            mainline.count(&touch, node, (home, home), world);
         }
     }
     mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, world);
@@ -139,11 +139,42 @@ fn scans_come_seldom_once_faults_are_local_and_often_while_they_are_not() {
     world.now = Nanos(1_000_000_000);
     mainline.place(id(1), &world);
     assert_eq!(period(&mainline, 1), 300);
-    // No faults at all: twice as long.
+    // A page of its own that comes from afar, and none that was near: twice as long.
+    mainline.on_fault(&world.touch(1, 1, Some((1, 0))), &world);
     mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
     world.now = Nanos(2_000_000_000);
     mainline.place(id(1), &world);
     assert_eq!(period(&mainline, 1), 600);
+    // It is placed in faults only.
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(3_000_000_000);
+    mainline.place(id(1), &world);
+    assert_eq!(period(&mainline, 1), 600);
+}
+
+#[test]
+fn after_two_passes_the_mappings_that_nobody_touched_come_first() {
+    let process = ProcessId { tgid: 1, start: 1 };
+    // Scans that arm something, in so many seconds of 100 scans that are due.
+    let armed = |skips_mappings| {
+        let mut world = World::new([Some(1), None, Some(2), None]);
+        let switches = Switches { skips_mappings, ..Switches::default() };
+        let mut mainline = Mainline::new(switches);
+        mainline.task(id(2), &world);
+        let mut armed = Vec::new();
+        for second in 0..100 {
+            world.now = Nanos(second * 2_000_000_000);
+            if mainline.scan(id(1), &world).is_some() {
+                // The process is no larger than one scan.
+                mainline.pass_ended(process, &world);
+                armed.push(second);
+            }
+        }
+        armed
+    };
+    // Two threads: 19 mappings and 2 of the other's. The first look only starts the clock.
+    assert_eq!(armed(true)[..5], [1, 2, 3, 3 + 22, 3 + 2 * 22]);
+    assert_eq!(armed(false).len(), 99);
 }
 
 #[test]

@@ -9,8 +9,6 @@ use super::{Kind, Numacore};
 const TASK_LOAD: u64 = 1024;
 const OVERLOAD: u64 = 512;
 const UNEVEN: u64 = 1536;
-/// Buddies that make a node one of those that memory is interleaved over. Published.
-const NODE_BUDDIES: usize = 3;
 
 impl Numacore {
     /// Where the task goes; nothing if it stays.
@@ -19,25 +17,8 @@ impl Numacore {
         match self.kind(id) {
             Kind::Unknown => None,
             Kind::Private => self.even_out(id, here, cpu, view),
-            Kind::Shared => {
-                let memory = self.nodes_of_many(id, view);
-                self.task(id, view).memory = memory;
-                self.converge(id, here, cpu, view)
-            }
+            Kind::Shared => self.converge(id, here, cpu, view),
         }
-    }
-
-    /// Nodes on which enough shared tasks of its process run.
-    fn nodes_of_many(&self, id: TaskId, view: &dyn View) -> Vec<usize> {
-        let process = view.process_of(id);
-        let many = |node: &usize| {
-            let running = cpus_of(view, *node).filter_map(|cpu| view.running(cpu));
-            let shares = |task: &TaskId| {
-                self.kind(*task) == Kind::Shared && view.process_of(*task) == process
-            };
-            running.filter(shares).count() >= NODE_BUDDIES
-        };
-        (0..view.topology().nodes.len()).filter(many).collect()
     }
 
     fn converge(&self, id: TaskId, here: usize, cpu: CpuId, view: &dyn View) -> Option<TaskMove> {

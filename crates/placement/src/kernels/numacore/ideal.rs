@@ -12,11 +12,7 @@ impl Numacore {
         let here = index_of(view, view.node_of(cpu));
         let found = match self.kind(id) {
             Kind::Unknown => return None,
-            Kind::Shared => {
-                let (found, memory) = self.among_buddies(id, view);
-                self.task(id, view).memory = memory;
-                found
-            }
+            Kind::Shared => self.among_buddies(id, view),
             Kind::Private => self.among_idle(id, here, view),
         };
         let found = found.filter(|&to| index_of(view, view.node_of(to)) != here).unwrap_or(cpu);
@@ -24,10 +20,9 @@ impl Numacore {
         (before == Some(found) && found != cpu).then_some(TaskMove::To(found))
     }
 
-    /// A CPU on the node with most of its process's shared tasks that has one to give; and the
-    /// nodes that have any of them.
-    fn among_buddies(&self, id: TaskId, view: &dyn View) -> (Option<CpuId>, Vec<usize>) {
-        let (mut best, mut memory) = (None, Vec::new());
+    /// A CPU on the node with most of its process's shared tasks that has one to give.
+    fn among_buddies(&self, id: TaskId, view: &dyn View) -> Option<CpuId> {
+        let mut best = None;
         for node in 0..view.topology().nodes.len() {
             let (mut buddies, mut target, mut cpus) = (0, None, 0);
             for cpu in cpus_of(view, node) {
@@ -52,15 +47,12 @@ impl Numacore {
                     target = Some(cpu);
                 }
             }
-            if buddies > 0 {
-                memory.push(node);
-            }
             let more = best.is_none_or(|(most, _)| buddies > most);
             if let Some(target) = target.filter(|_| buddies > 0 && buddies < cpus && more) {
                 best = Some((buddies, target));
             }
         }
-        (best.map(|(_, cpu)| cpu), memory)
+        best.map(|(_, cpu)| cpu)
     }
 
     /// An idle CPU of the node with most of them, if it has two more than this one.

@@ -1,0 +1,100 @@
+//! What the TOML reader says of a wrong file, in our words: line, field, what was expected.
+//!
+//! The reader knows a place in the text and a sentence; the field is found in the text: the table
+//! above that place, and the key on its line.
+
+use crate::SimError;
+
+/// At its line.
+pub(crate) fn told(path: &str, text: &str, error: &toml::de::Error) -> SimError {
+    let mut at = error.span().map_or(0, |span| span.start).min(text.len());
+    while !text.is_char_boundary(at) {
+        at -= 1;
+    }
+    let line = text[..at].matches('\n').count() + 1;
+    let said = error.message().trim().replace('\n', " ");
+    SimError::Parse {
+        path: path.into(),
+        line,
+        expected: in_our_words(&field(text, line), line, &said),
+    }
+}
+
+/// The table above a line (from 1), and the key on it.
+fn field(text: &str, line: usize) -> String {
+    let mut table = "";
+    let mut key = None;
+    for (number, line_text) in (1..=line).zip(text.lines()) {
+        let line_text = line_text.trim();
+        if line_text.starts_with('[') && line_text.ends_with(']') && !line_text.contains(',') {
+            table = line_text.trim_matches(['[', ']']).trim();
+            key = None;
+        } else if let Some((name, _)) = line_text.split_once('=') {
+            key = Some(name.trim());
+        }
+        if number == line && !line_text.contains('=') && line_text.starts_with('[') {
+            break;
+        }
+    }
+    match key {
+        Some(key) if table.is_empty() => key.into(),
+        Some(key) => format!("{table}.{key}"),
+        None => table.into(),
+    }
+}
+
+/// `invalid type: X, expected Y` → `field: Y, found X`, and the like.
+fn in_our_words(field: &str, line: usize, said: &str) -> String {
+    let table = field.rsplit_once('.').map_or("", |(table, _)| table);
+    for start in ["invalid type: ", "invalid value: ", "invalid length "] {
+        if let Some((found, expected)) =
+            said.strip_prefix(start).and_then(|rest| rest.split_once(", expected "))
+        {
+            return format!("{field}: {}, found {found}", plain(expected));
+        }
+    }
+    for start in ["unknown field ", "unknown variant "] {
+        if let Some((found, expected)) =
+            said.strip_prefix(start).and_then(|rest| rest.split_once(", expected "))
+        {
+            let of_table = start == "unknown field ";
+            let place = if of_table { table } else { field };
+            let place = if place.is_empty() { "in the file" } else { place };
+            return format!("{place}: {expected}, found {found}");
+        }
+    }
+    if let Some(missing) = said.strip_prefix("missing field ") {
+        let missing = missing.trim_matches('`');
+        // It is told at its table's head; one of the file itself at the start of the file.
+        let dot = if field.is_empty() || line == 1 { "" } else { "." };
+        let table = if dot.is_empty() { "" } else { field };
+        return format!("{table}{dot}{missing}, which is missing");
+    }
+    match field {
+        "" => format!("sound TOML: {said}"),
+        field => format!("{field}: {said}"),
+    }
+}
+
+/// Rust's names of types, for people.
+fn plain(expected: &str) -> &str {
+    match expected {
+        "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "f64" => "a number",
+        "a sequence" => "a list",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_is_the_table_above_and_the_key_on_the_line() {
+        let text = "title = \"t\"\n[cpu]\n[[node]]\nid = 0\ncpus = 2\nslit = [\n  [10],\n]\n";
+        let of = |line| field(text, line);
+        assert_eq!([of(1), of(2), of(4), of(5)], ["title", "cpu", "node.id", "node.cpus"]);
+        assert_eq!(of(7), "node.slit", "in a list over several lines");
+    }
+}

@@ -1,0 +1,182 @@
+//! A wrong machine or workload file is told with its path, line, field and what was expected, and
+//! nothing is simulated. One row for each mistake that people make.
+
+use numaherd_sim::{Machine, Workload};
+
+const MACHINE: &str = "\
+title = \"two nodes\"
+[cpu]
+threads_per_core = 2
+smt_speedup_percent = 125
+[sim]
+stream_mb_s = 1000
+work_ns = 5
+[sim.kernel]
+fault_ns = 900
+[memory]
+bandwidth_mb_s = [3000, 3000]
+[links]
+bandwidth_mb_s = 10000
+between = [[0, 1]]
+[[node]]
+id = 0
+cpus = 2
+memory_mib = 64
+[[node]]
+id = 1
+cpus = 2
+memory_mib = 64
+[distance]
+slit = [[10, 21], [21, 10]]
+latency_ns = [[100, 200], [200, 100]]
+";
+
+/// What is replaced by what; the line and the field that are told; what was expected.
+const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
+    ("title = \"two nodes\"\n", "", 1, "title", "missing"),
+    ("title = \"two nodes\"", "title = 7", 1, "title", "a string, found integer `7`"),
+    ("threads_per_core = 2", "threads_per_core = 0", 3, "cpu.threads_per_core", "a divisor"),
+    (
+        "threads_per_core = 2",
+        "threads_per_core = 3",
+        3,
+        "cpu.threads_per_core",
+        "every node's cpus",
+    ),
+    ("threads_per_core = 2", "threads = 2", 3, "cpu", "`threads_per_core`"),
+    ("percent = 125", "percent = 90", 4, "cpu.smt_speedup_percent", "100 to 200"),
+    ("percent = 125", "percent = \"fast\"", 4, "cpu.smt_speedup_percent", "a number, found string"),
+    ("stream_mb_s = 1000", "stream_mb_s = -1", 6, "sim.stream_mb_s", "above 0, found -1"),
+    ("stream_mb_s = 1000", "stream_mb_s = nan", 6, "sim.stream_mb_s", "above 0"),
+    ("stream_mb_s = 1000\n", "", 5, "sim.stream_mb_s", "missing"),
+    ("work_ns = 5", "work_ns = 64", 7, "sim.work_ns", "0 to the 64.0 ns of a whole line"),
+    ("fault_ns = 900", "fault_ns = -9", 9, "sim.kernel.fault_ns", "0 or more, found integer `-9`"),
+    ("fault_ns = 900", "fault_ns = 9000000000", 9, "sim.kernel.fault_ns", "at most 1e9"),
+    ("fault_ns = 900", "walk_ns = -3.0", 9, "sim.kernel.walk_ns", "0 to 1e9"),
+    ("fault_ns = 900", "faults_ns = 900", 9, "sim.kernel", "`fault_ns`"),
+    ("[3000, 3000]", "[3000]", 11, "memory.bandwidth_mb_s", "one figure or 2, found 1"),
+    ("[3000, 3000]", "[3000, 0]", 11, "memory.bandwidth_mb_s", "above 0"),
+    ("[3000, 3000]", "\"much\"", 11, "memory.bandwidth_mb_s", "a number or a list of numbers"),
+    ("between = [[0, 1]]", "between = [[0, 7]]", 14, "links.between", "found [0, 7]"),
+    ("between = [[0, 1]]", "between = []", 14, "links.between", "connect all nodes"),
+    ("between = [[0, 1]]", "between = [[0]]", 14, "links.between", "2"),
+    ("id = 1", "id = 0", 19, "node.id", "ascending"),
+    ("id = 1", "id = 0x", 20, "node.id", ""),
+    ("cpus = 2", "cpus = \"two\"", 17, "node.cpus", "a whole number, 0 or more, found string"),
+    ("cpus = 2", "cpus = 2000000", 17, "node.cpus", "1 to 4096 in all"),
+    ("cpus = 2\n", "", 15, "node.cpus", "missing"),
+    ("memory_mib = 64", "memory_mib = 1.5", 18, "node.memory_mib", "found floating point `1.5`"),
+    ("memory_mib = 64", "memory_mib = 9999999999", 18, "node.memory_mib", "at most 2^30"),
+    ("[[10, 21], [21, 10]]", "[[10, 21]]", 24, "distance.slit", "2 rows of 2"),
+    ("[[10, 21], [21, 10]]", "[[10, 21], [21, 20]]", 24, "distance.slit", "10 on the diagonal"),
+    ("[[10, 21], [21, 10]]", "[[10, 9], [9, 10]]", 24, "distance.slit", "11 to 254"),
+    ("[[100, 200]", "[[300, 200]", 25, "distance.latency_ns", "nothing nearer"),
+    ("[[100, 200]", "[[0, 200]", 25, "distance.latency_ns", "above 0"),
+    ("latency_ns = [[100, 200], [200, 100]]", "latency = 5", 25, "distance", "`latency_ns`"),
+    ("[distance]", "[distance", 23, "", "unclosed table"),
+];
+
+const WORKLOAD: &str = "\
+title = \"mine\"
+[[process]]
+copies = 2
+at_once = 1
+threads = 4
+memory_mib = 64
+start = \"first-touch\"
+bind = \"thread\"
+lines_per_operation = 10.0
+[[process.phase]]
+memory = \"all\"
+times = 5
+sleep_ms = 1.0
+[[process.phase]]
+memory = \"slice\"
+seconds = 2.0
+";
+
+const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
+    ("title = \"mine\"\n", "", 1, "title", "missing"),
+    ("copies = 2", "copies = 0", 3, "process.copies", "1 to 10000"),
+    ("copies = 2", "copy = 2", 3, "process", "`copies`"),
+    ("copies = 2", "copies = \"two\"", 3, "process.copies", "a whole number, 0 or more"),
+    ("at_once = 1", "at_once = 0", 4, "process.at_once", "above 0"),
+    ("threads = 4\n", "", 2, "process.threads", "or process.threads_per_cpu, one of them"),
+    ("threads = 4", "threads = 0", 5, "process.threads", "1 to 1000000"),
+    ("threads = 4", "threads = 900000", 5, "process.threads", "at most 1000000 in all"),
+    ("threads = 4", "threads_per_cpu = -0.5", 5, "process.threads_per_cpu", "above 0"),
+    ("threads = 4", "threads_per_cpu = nan", 5, "process.threads_per_cpu", "at most 100"),
+    ("memory_mib = 64", "memory_mib = 1", 6, "process.memory_mib", "2 to 16777216"),
+    ("memory_mib = 64\n", "", 2, "process.memory_mib", "missing"),
+    ("\"first-touch\"", "\"anywhere\"", 7, "process.start", "`one-node`"),
+    ("bind = \"thread\"", "bind = 1", 8, "process.bind", ""),
+    ("operation = 10.0", "operation = 0.0", 9, "process.lines_per_operation", "above 0"),
+    (
+        "memory = \"all\"",
+        "memory = \"most\"",
+        11,
+        "process.phase.memory",
+        "`all` or `slice`, found",
+    ),
+    ("memory = \"all\"\n", "", 10, "process.phase.memory", "missing"),
+    ("times = 5", "times = 0", 12, "process.phase.times", "above 0"),
+    ("times = 5", "times = 5\nseconds = 1.0", 12, "process.phase.times", "no times"),
+    ("times = 5", "times = -5", 12, "process.phase.times", "found integer `-5`"),
+    ("sleep_ms = 1.0", "sleep_ms = -1.0", 13, "process.phase.sleep_ms", "0 to 1e9"),
+    ("sleep_ms = 1.0", "compute_ns = inf", 13, "process.phase.compute_ns", "0 to 1e9"),
+    ("sleep_ms = 1.0", "writes = \"no\"", 13, "process.phase.writes", "a boolean, found string"),
+    ("seconds = 2.0", "seconds = 0.0", 16, "process.phase.seconds", "above 0"),
+    ("seconds = 2.0", "seconds = 2.0\nnice = 5", 17, "process.phase", "`sleep_ms`"),
+];
+
+/// What is not as it should be in what was said of a row.
+fn amiss(
+    said: &str,
+    path: &str,
+    (to, line, field, expected): (&str, usize, &str, &str),
+) -> Option<String> {
+    let place = format!("{path}:{line}: expected {field}");
+    let right = said.starts_with(&place) && said.contains(expected) && !said.contains('\n');
+    (!right).then(|| format!("'{to}': '{place} … {expected}', not: {said}"))
+}
+
+#[test]
+fn a_wrong_machine_is_told_with_file_line_field_and_what_was_expected() {
+    Machine::parse("m", "m.toml", MACHINE).unwrap();
+    let wrong = MACHINES.iter().filter_map(|&(from, to, line, field, expected)| {
+        let text = MACHINE.replacen(from, to, 1);
+        assert_ne!(text, MACHINE, "{from}");
+        let said = Machine::parse("m", "m.toml", &text).expect_err(to).to_string();
+        amiss(&said, "m.toml", (to, line, field, expected))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn a_wrong_workload_is_told_with_file_line_field_and_what_was_expected() {
+    Workload::parse("w", "w.toml", WORKLOAD).unwrap();
+    let wrong = WORKLOADS.iter().filter_map(|&(from, to, line, field, expected)| {
+        let text = WORKLOAD.replacen(from, to, 1);
+        assert_ne!(text, WORKLOAD, "{from}");
+        let said = Workload::parse("w", "w.toml", &text).expect_err(to).to_string();
+        amiss(&said, "w.toml", (to, line, field, expected))
+    });
+    let wrong: Vec<String> = wrong.collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Text cut off anywhere is either sound or told with a line; it never panics.
+#[test]
+fn a_file_that_was_cut_off_is_told_too() {
+    for end in (0..MACHINE.len()).filter(|&end| MACHINE.is_char_boundary(end)) {
+        if let Err(error) = Machine::parse("m", "m.toml", &MACHINE[..end]) {
+            assert!(error.to_string().starts_with("m.toml:"), "{error}");
+        }
+    }
+    for end in (0..WORKLOAD.len()).filter(|&end| WORKLOAD.is_char_boundary(end)) {
+        if let Err(error) = Workload::parse("w", "w.toml", &WORKLOAD[..end]) {
+            assert!(error.to_string().starts_with("w.toml:"), "{error}");
+        }
+    }
+}
