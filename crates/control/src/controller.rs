@@ -9,9 +9,6 @@ use numaherd_model::{
 use crate::evidence::Evidence;
 use crate::refusals::Refusals;
 
-/// A region counts as moved when less than one page in this many stayed.
-const FEW: u64 = 20;
-
 /// What came of one turn.
 #[derive(Clone, Debug)]
 pub struct Turn {
@@ -99,12 +96,8 @@ impl<P: Placement> Controller<P> {
 
     /// Notes where pages are now. Where more than a few stayed, the next faults will tell.
     fn learn(&mut self, action: &Action, outcome: &Outcome) {
-        let whole = match outcome {
-            Outcome::Done { .. } => true,
-            Outcome::Partial { moved, refused } => moved.0 > FEW * refused.stayed(),
-            Outcome::Skipped(_) => false,
-        };
-        if let (Action::MovePages { region, to, .. }, true) = (action, whole) {
+        if let (Action::MovePages { region, to, .. }, true) = (action, outcome.is_as_good_as_done())
+        {
             self.evidence.moved(*region, *to);
         }
     }

@@ -22,9 +22,6 @@ const FULL: (Nanos, Nanos) = (Nanos(2 * SECOND), Nanos(60 * SECOND));
 const SHARED: (Nanos, Nanos) = (Nanos(60 * SECOND), Nanos(600 * SECOND));
 const LEFT_ALONE: (Nanos, Nanos) = (Nanos(30 * SECOND), Nanos(30 * SECOND));
 
-/// A region counts as moved when less than one page in this many stayed.
-const FEW: u64 = 20;
-
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Refusals {
@@ -77,10 +74,9 @@ fn rest<K: Ord>(all: &mut BTreeMap<K, Rest>, who: K, (first, longest): (Nanos, N
 /// The first and the longest wait that an outcome asks for; none if it went well.
 fn waits(outcome: &Outcome) -> Option<(Nanos, Nanos)> {
     match outcome {
-        Outcome::Partial { moved, refused } => {
-            if moved.0 > FEW * refused.stayed() {
-                None
-            } else if refused.full > 0 {
+        outcome if outcome.is_as_good_as_done() => None,
+        Outcome::Partial { refused, .. } => {
+            if refused.full > 0 {
                 Some(FULL)
             } else if refused.shared >= refused.busy + refused.other {
                 Some(SHARED)

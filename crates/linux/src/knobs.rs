@@ -144,12 +144,7 @@ pub fn has_debugfs(root: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn put(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
+    use crate::testing::put;
 
     #[test]
     fn a_knob_is_read_and_put_back() {

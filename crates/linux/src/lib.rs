@@ -27,6 +27,8 @@ pub mod rotation;
 pub mod sys;
 pub mod system;
 pub mod task_counts;
+#[cfg(test)]
+mod testing;
 pub mod topology;
 pub mod undo;
 pub mod universe;

@@ -118,12 +118,7 @@ pub fn throttles(root: &Path, tgid: u32) -> Result<u64, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn put(root: &Path, path: &str, text: &str) {
-        let path = root.join(path);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, text).unwrap();
-    }
+    use crate::testing::put;
 
     #[test]
     fn a_process_whose_memory_is_locked_or_handled_by_others_is_left_alone() {

@@ -292,17 +292,17 @@ impl Memory for Running {
         to: NodeId,
         shared: bool,
     ) -> Vec<Result<Vec<PageStatus>, SysError>> {
-        let [one] = lots else {
-            return std::thread::scope(|scope| {
-                let spawn = |lot| scope.spawn(move || migrate(tgid, lot, to, shared));
-                let workers: Vec<_> = lots.iter().map(Vec::as_slice).map(spawn).collect();
-                let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
-                    worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-                };
-                workers.into_iter().map(answer).collect()
-            });
-        };
-        vec![migrate(tgid, one, to, shared)]
+        if let [one] = lots {
+            return vec![migrate(tgid, one, to, shared)];
+        }
+        std::thread::scope(|scope| {
+            let spawn = |lot| scope.spawn(move || migrate(tgid, lot, to, shared));
+            let workers: Vec<_> = lots.iter().map(Vec::as_slice).map(spawn).collect();
+            let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
+                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            };
+            workers.into_iter().map(answer).collect()
+        })
     }
 }
 

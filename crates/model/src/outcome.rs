@@ -21,6 +21,9 @@ pub struct Refusal {
     pub other: u64,
 }
 
+/// A move counts as done when less than one page in this many stayed. Guessed.
+const FEW: u64 = 20;
+
 impl Refusal {
     /// Pages that are there and stayed.
     #[must_use]
@@ -117,6 +120,16 @@ impl Outcome {
         match self {
             Outcome::Done { moved } | Outcome::Partial { moved, .. } => *moved,
             Outcome::Skipped(_) => Pages(0),
+        }
+    }
+
+    /// Whether it was done but for a few pages: less than one in twenty stayed.
+    #[must_use]
+    pub fn is_as_good_as_done(&self) -> bool {
+        match self {
+            Outcome::Done { .. } => true,
+            Outcome::Partial { moved, refused } => moved.0 > FEW * refused.stayed(),
+            Outcome::Skipped(_) => false,
         }
     }
 }

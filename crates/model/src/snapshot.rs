@@ -251,6 +251,13 @@ impl Snapshot {
         self.regions.binary_search_by_key(&id, |region| region.id).ok().map(|i| &self.regions[i])
     }
 
+    /// How much the tasks of this process share, if anything was seen of it.
+    #[must_use]
+    pub fn sharing_of(&self, process: ProcessId) -> Option<&Sharing> {
+        let found = self.sharing.binary_search_by_key(&process, |sharing| sharing.process);
+        found.ok().map(|i| &self.sharing[i])
+    }
+
     /// The state of this node.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&NodeState> {

@@ -5,6 +5,8 @@
 //! everything is one bundle. Where those tasks fall into teams that share nothing with each other
 //! ([`crate::teams`]), they are spread over the region's team.
 
+use std::borrow::Cow;
+
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, TaskId};
 
 use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
@@ -46,8 +48,7 @@ pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Op
     if busy < 2 {
         return Some(0);
     }
-    let found = snapshot.sharing.binary_search_by_key(&process, |sharing| sharing.process);
-    let sharing = &snapshot.sharing[found.ok()?];
+    let sharing = snapshot.sharing_of(process)?;
     if sharing.samples < MIN_PAIRS {
         return None;
     }
@@ -91,11 +92,12 @@ impl Mates {
     }
 
     /// The tasks that share a region with these users: those of their team, if they are of one.
-    fn of_region(&self, users: &Amounts) -> Vec<usize> {
-        let Some(teams) = &self.teams else { return self.tasks.clone() };
+    fn of_region(&self, users: &Amounts) -> Cow<'_, [usize]> {
+        let all = || Cow::Borrowed(self.tasks.as_slice());
+        let Some(teams) = &self.teams else { return all() };
         let team = |(task, _): &(usize, u64)| self.tasks.binary_search(task).ok().map(|i| teams[i]);
         let mut seen = users.iter().filter_map(team);
-        let Some(first) = seen.next() else { return self.tasks.clone() };
+        let Some(first) = seen.next() else { return all() };
         let one = seen.all(|team| team == first);
         let mates = self.tasks.iter().zip(teams).filter(|(_, team)| !one || **team == first);
         mates.map(|(task, _)| *task).collect()
@@ -105,8 +107,7 @@ impl Mates {
 /// Whether the process shares a part of its memory and not all: by two standard deviations of a share
 /// seen in so many pairs.
 fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
-    let found = snapshot.sharing.binary_search_by_key(&process, |sharing| sharing.process);
-    let samples = found.map_or(0, |i| snapshot.sharing[i].samples).max(1);
+    let samples = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples).max(1);
     let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
     permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
 }
@@ -277,7 +278,7 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
         };
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
         users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
-        for mate in team {
+        for &mate in team.iter() {
             match users.binary_search_by_key(&mate, |user| user.0) {
                 Ok(i) => users[i].1 += each,
                 Err(i) => users.insert(i, (mate, each)),

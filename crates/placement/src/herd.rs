@@ -46,7 +46,7 @@ const PATIENCE: Nanos = Nanos(4_000_000_000);
 const IDLE_PATIENCE: Nanos = Nanos(1_000_000_000);
 
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
-const CONVERGED_PERMILLE: u32 = 900;
+pub const CONVERGED_PERMILLE: u32 = 900;
 
 /// With nothing to do for this long, all has converged, however little is local: memory that
 /// several nodes use, or that cannot be moved, stays remote. Guessed: several passes of the
@@ -193,8 +193,8 @@ impl Herd {
             bundles::shared_permille(snapshot, busy[0], busy.len() as u64).is_none()
         };
         let process = together.chunk_by(ProcessId::eq).find(unknown)?[0];
-        let sharing = snapshot.sharing.iter().find(|sharing| sharing.process == process);
-        Some(Waiting::Sharing { process, pairs: sharing.map_or(0, |sharing| sharing.samples) })
+        let pairs = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples);
+        Some(Waiting::Sharing { process, pairs })
     }
 
     /// Whether every busy task has a place, or none to choose, or has long not shown where its

@@ -71,8 +71,7 @@ pub fn split<'a>(
     if sizes.contains(&all) || (0..count).any(|one| sizes[one] > 0 && !is_sure(one)) {
         return None;
     }
-    let mut names: Vec<usize> = (0..count).filter(|&one| sizes[one] > 0).collect();
-    names.sort_unstable();
+    let names: Vec<usize> = (0..count).filter(|&one| sizes[one] > 0).collect();
     Some(team.into_iter().map(|one| names.binary_search(&one).unwrap_or(0)).collect())
 }
 

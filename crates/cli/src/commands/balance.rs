@@ -17,7 +17,8 @@ use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::{affinity, clock, identity};
-use numaherd_model::{FaultSource, Nanos, Outcome, ProcessId, WorldError};
+use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
+use numaherd_placement::herd::CONVERGED_PERMILLE;
 use numaherd_placement::{Herd, Mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -51,9 +52,6 @@ const SCAN_SLOW: [(Knob, &str); 4] = [
     (Knob::ScanPeriodMax, "2000"),
     (Knob::ScanPeriodMin, "2000"),
 ];
-
-/// Local per mille from which evidence comes quickly enough. Guessed: as herd's own.
-const NEARLY_ALL_PERMILLE: u32 = 900;
 
 /// What a run came to, for `compare`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -188,18 +186,19 @@ impl Runner {
         }
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
+        let parts = parts(args);
         let machine = LiveMachine::new(LiveOptions {
             targets: first,
             faults,
             journal: session.journal(),
             acts: !only_says(args),
-            coverage: parts(args).coverage,
-            objects: parts(args).objects,
-            units: parts(args).units,
+            coverage: parts.coverage,
+            objects: parts.objects,
+            units: parts.units,
             pause: Nanos::from_secs_f64(args.pause),
             beat: Box::new(move || pulse.beat()),
         })?;
-        let placement = Herd::with(parts(args));
+        let placement = Herd::with(parts);
         let runner = Runner {
             controller: Controller::new(placement),
             machine,
@@ -306,7 +305,7 @@ impl Runner {
         self.told = turn.plan.converged.then_some(turn.plan.strength_permille);
         let mut said = Vec::new();
         for (action, outcome) in turn.plan.actions.iter().zip(&turn.outcomes) {
-            let placed = matches!(action, numaherd_model::Action::PlaceTask { .. });
+            let placed = matches!(action, Action::PlaceTask { .. });
             if placed && matches!(outcome, Outcome::Done { .. }) {
                 self.summary.tasks_placed += 1;
             }
@@ -368,12 +367,9 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
 /// and a few stragglers do not need everybody's memory looked at ten times a second.
 fn has_enough_evidence(turn: &Turn, had: bool) -> bool {
     let plan = &turn.plan;
-    let places = plan
-        .actions
-        .iter()
-        .any(|action| matches!(action, numaherd_model::Action::PlaceTask { .. }));
+    let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
     plan.converged
-        || had && plan.waiting.is_none() && plan.strength_permille >= NEARLY_ALL_PERMILLE && !places
+        || had && plan.waiting.is_none() && plan.strength_permille >= CONVERGED_PERMILLE && !places
 }
 
 /// Sets knobs. One that the kernel keeps locked stays as it is, and we go on without.
