@@ -115,6 +115,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         regions: (0..2 * tasks).map(region).collect(),
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,
+        stirred: false,
         kernel_tiering: false,
         costs: Default::default(),
         topology,
