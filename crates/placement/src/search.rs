@@ -176,37 +176,43 @@ fn step(
     to: usize,
 ) -> Option<SmallVec<[usize; 2]>> {
     let (from, before) = (assignment.at()[task], assignment.total());
-    if from == to || assignment.total_with(task, to) >= before {
+    let alone = assignment.total_with(task, to);
+    if from == to || alone >= before {
         return None;
     }
-    let room = assignment.has_room(task, to);
-    let near = if room { Found::new() } else { partners.of(demand, assignment, task, to, from) };
-    let carries = |&partner: &usize| assignment.carries((task, from), (partner, to));
-    let near: Found = near.into_iter().filter(carries).collect();
-    assignment.put(task, to);
-    if room {
+    if assignment.has_room(task, to) {
+        assignment.put(task, to);
         return Some(smallvec![task]);
     }
-    let alone = assignment.total();
+    let near = partners.of(demand, assignment, task, to, from);
+    let carries = |&partner: &usize| assignment.carries((task, from), (partner, to));
+    let near: Found = near.into_iter().filter(carries).collect();
     let mut best = (before, None);
     let mut nodes = Vec::new();
     for partner in near {
+        // Two that have no memory in common save what each saves.
+        let together = demand.have_in_common(task, partner);
+        if together {
+            assignment.put(task, to);
+        }
         places(demand, assignment, partner, from, &mut nodes);
         for &place in &nodes {
             let total = assignment.total_with(partner, place);
+            let total = if together { total } else { alone + total - before };
             if total < best.0 {
                 best = (total, Some((partner, place)));
             }
+        }
+        if together {
+            assignment.put(task, from);
         }
         // In a large problem, whoever loses nothing but the price of moving will do.
         if best.0 <= alone + assignment.task_cost() && demand.tasks.len() > FEW_TASKS {
             break;
         }
     }
-    let Some((partner, place)) = best.1 else {
-        assignment.put(task, from);
-        return None;
-    };
+    let (partner, place) = best.1?;
+    assignment.put(task, to);
     assignment.put(partner, place);
     partners.arrived(partner, place);
     partners.arrived(task, to);
