@@ -193,6 +193,16 @@ impl<'a> Assignment<'a> {
         }
     }
 
+    /// Has a look at the assignment as it would be with a task elsewhere.
+    pub fn with(&mut self, task: usize, to: usize, look: impl FnOnce(&mut Self)) {
+        let from = self.at[task];
+        let changes = (self.changes[from], self.changes[to]);
+        self.put(task, to);
+        look(self);
+        self.put(task, from);
+        (self.changes[from], self.changes[to]) = changes;
+    }
+
     fn move_member(&mut self, task: usize, from: usize, to: usize) {
         let place = self.place[task];
         self.members[from].swap_remove(place);
