@@ -24,7 +24,7 @@ use std::cmp::Reverse;
 use smallvec::{SmallVec, smallvec};
 
 use self::gather::gather_all;
-use self::partners::{Found, Partners};
+use self::partners::Partners;
 use crate::assignment::Assignment;
 use crate::demand::Demand;
 use crate::exact;
@@ -176,11 +176,12 @@ fn step(
         return Some(smallvec![task]);
     }
     let near = partners.of(demand, assignment, task, to, from);
-    let carries = |&partner: &usize| assignment.carries((task, from), (partner, to));
-    let near: Found = near.into_iter().filter(carries).collect();
     let mut best = (before, None);
     let mut nodes = Vec::new();
     for partner in near {
+        if !assignment.carries((task, from), (partner, to)) {
+            continue;
+        }
         // Two that have no memory in common save what each saves.
         let mut look = |assignment: &mut Assignment, before: u64| {
             places(demand, assignment, partner, from, &mut nodes);

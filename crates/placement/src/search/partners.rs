@@ -93,7 +93,8 @@ impl Partners {
         while loose.front().is_some_and(|partner| at[*partner] != on) {
             loose.pop_front();
         }
-        let claims = |partner: &usize| demand.tasks[*partner].claims_cpu;
+        // On a list that is worked out from a node's load all do.
+        let claims = |partner: &usize| !self.few || demand.tasks[*partner].claims_cpu;
         let most = if self.few { FEW_TASKS } else { PARTNERS };
         found.extend(loose.iter().copied().filter(there).filter(claims).take(most));
         found
