@@ -190,6 +190,13 @@ impl Demand {
         task.claims_cpu && (task.tied || task.evidence >= MIN_FAULTS)
     }
 
+    /// Whether two tasks use a bundle together.
+    #[must_use]
+    pub fn have_in_common(&self, a: usize, b: usize) -> bool {
+        let of_b = &self.tasks[b].bundles;
+        self.tasks[a].bundles.iter().any(|(one, _)| of_b.iter().any(|(other, _)| one == other))
+    }
+
     /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
     /// distance to its pages.
     fn as_it_lies(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
