@@ -26,6 +26,7 @@ mod steps;
 
 use births::Queued;
 pub use mishaps::Mishap;
+use retiming::{NEAR, SAME};
 pub use run::{Options, Run, TraceEvent};
 pub use samples::Sample;
 use samples::Samples;
@@ -341,7 +342,10 @@ impl Sim {
                 }
             }
             if self.options.exact {
-                self.retime();
+                self.retime(SAME);
+            } else if self.fabric.has_jumped() {
+                self.solved = self.now;
+                self.retime(NEAR);
             }
         }
         if self.left > 0 {
