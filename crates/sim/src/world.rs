@@ -22,6 +22,14 @@ const TRAFFIC_WINDOW: Nanos = Nanos(500_000_000);
 
 const PAGE: Bytes = Bytes(4096);
 
+impl Sim {
+    /// Faults since the last look; the next one has them too.
+    #[must_use]
+    pub fn heard(&self) -> &[HintingFault] {
+        &self.faults
+    }
+}
+
 impl Observe for Sim {
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
         if self.left == 0 {
