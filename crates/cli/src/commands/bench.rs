@@ -66,9 +66,9 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
     }
     let measured = kind.run(&setting)?;
     warn_if_cached(kind, &setting);
-    let histograms = args.histograms.then(|| {
-        measured.latencies.iter().map(|second| second.cells().collect()).collect()
-    });
+    let histograms = args
+        .histograms
+        .then(|| measured.latencies.iter().map(|second| second.cells().collect()).collect());
     let told = result(kind, &setting.params, measured);
     print(args.output, &BenchResult { latency_histograms: histograms, ..told })?;
     Ok(ExitCode::SUCCESS)

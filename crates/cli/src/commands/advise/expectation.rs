@@ -1,0 +1,141 @@
+//! What a move is expected to bring, where counters tell how long CPUs wait for memory. Pure.
+//!
+//! Of the time that a piece of work takes now, the share `w` is waiting for memory at the mean
+//! distance `d` of the misses counted. Afterwards the same misses go `d'` far, and the work finds
+//! `c'` CPUs instead of `c`:
+//!
+//! ```text
+//! gain = 1 − (1 − w·(1 − d' ÷ d)) · c ÷ c'
+//! ```
+//!
+//! Example: numa02 with all memory remote on the emulated 2x4 waits ¾ of its time (300 of 400 ns a
+//! miss). At 100 ns instead of 300: 1 − (1 − ¾·⅔) = ½. Waiting for bandwidth, and lines that come
+//! from another CPU's cache, are taken to become shorter by as much.
+
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use numaherd_model::{NodeId, Topology};
+use numaherd_report::Matrices;
+
+use super::projection::Projection;
+use crate::stalls::Stalls;
+
+/// Of the CPU time spent while counting, so much must be the process's own for the counts to be
+/// about it. Guessed.
+const OWN: f64 = 0.8;
+
+/// How far memory is from a node's CPUs, in any unit.
+pub enum Distances<'a> {
+    /// The firmware's, 10 for near.
+    Firmware(&'a Topology),
+    /// Measured, in nanoseconds.
+    Measured(Box<Matrices>),
+}
+
+impl Distances<'_> {
+    /// Reads what `topology --measure -o json` wrote of this machine.
+    pub fn read(path: &Path, topology: &Topology) -> Result<Distances<'static>> {
+        let doing = || format!("--measured {}", path.display());
+        let text = std::fs::read_to_string(path).with_context(doing)?;
+        let matrices: Matrices = serde_json::from_str(&text).with_context(|| {
+            format!("--measured {} is not what topology --measure -o json writes", path.display())
+        })?;
+        let ids = |nodes: Vec<NodeId>| nodes.into_iter().map(|id| id.0).collect::<Vec<_>>();
+        let cpus = ids(topology.cpu_nodes().map(|node| node.id).collect());
+        let memory = ids(topology.memory_nodes().map(|node| node.id).collect());
+        ensure!(
+            matrices.cpu_nodes == cpus && matrices.memory_nodes == memory,
+            "--measured {} is of a machine with other nodes: measure this one",
+            path.display()
+        );
+        Ok(Distances::Measured(Box::new(matrices)))
+    }
+
+    /// From a node's CPUs to a node's memory.
+    pub fn between(&self, from: NodeId, to: NodeId) -> f64 {
+        match self {
+            Distances::Firmware(topology) => f64::from(topology.distance(from, to)),
+            Distances::Measured(matrices) => {
+                let row = matrices.cpu_nodes.iter().position(|id| *id == from.0);
+                let column = matrices.memory_nodes.iter().position(|id| *id == to.0);
+                let cell = row.zip(column).and_then(|(r, c)| matrices.latency_ns.get(r)?.get(c));
+                cell.map_or(0.0, |figure| figure.median)
+            }
+        }
+    }
+
+    /// Where they come from.
+    pub fn source(&self) -> &'static str {
+        match self {
+            Distances::Firmware(_) => "firmware",
+            Distances::Measured(_) => "measured",
+        }
+    }
+}
+
+/// The share of the time taken now that the move saves; less than nothing where it costs time.
+/// `own_cpus` is what the process used while it was counted. `None` where the counts are not about
+/// it, or nothing is known.
+pub fn gain(
+    stalls: &Stalls,
+    told: &Projection,
+    own_cpus: f64,
+    distances: &Distances<'_>,
+) -> Option<f64> {
+    if own_cpus < OWN * stalls.busy_cpus {
+        return None;
+    }
+    if told.tasks + told.pages == 0 {
+        return Some(0.0);
+    }
+    let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
+    let work = 1.0 - stalls.waiting * (1.0 - told.distance_after? / now);
+    let [before, after] = told.cpus.map(|permille| permille as f64);
+    (after > 0.0).then(|| 1.0 - work * before / after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    fn told(distance_after: f64, cpus: [u64; 2]) -> Projection {
+        Projection {
+            tasks: 8,
+            pages: 0,
+            before: Some(0.0),
+            after: Some(1.0),
+            distance_after: Some(distance_after),
+            cpus,
+            finished: true,
+        }
+    }
+
+    /// All misses remote, `waiting` of the time.
+    fn remote(waiting: f64) -> Stalls {
+        Stalls { waiting, busy_cpus: 8.0, misses: vec![((NodeId(0), NodeId(1)), 1000)] }
+    }
+
+    #[test]
+    fn the_worked_example_gains_half_by_true_latencies() {
+        let topology = Scene::two_by_four().snapshot().topology;
+        let firmware = Distances::Firmware(&topology);
+        let by = |after, cpus| gain(&remote(0.75), &told(after, cpus), 8.0, &firmware).unwrap();
+        // by the firmware's 10 and 21: 1 - (1 - 0.75 x 11/21) = 0.393
+        assert!((by(10.0, [8000, 8000]) - 0.75 * 11.0 / 21.0).abs() < 1e-9);
+        // a third of the distance: ½
+        assert!((by(7.0, [8000, 8000]) - 0.5).abs() < 1e-9);
+        // on 7 of 8 CPUs the same half takes 8/7 of that: 1 - 4/7
+        assert!((by(7.0, [8000, 7000]) - 3.0 / 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn nothing_to_move_brings_nothing_and_others_counts_are_not_ours() {
+        let topology = Scene::two_by_four().snapshot().topology;
+        let firmware = Distances::Firmware(&topology);
+        let idle = Projection { tasks: 0, ..told(10.0, [8000, 8000]) };
+        assert_eq!(gain(&remote(0.75), &idle, 8.0, &firmware), Some(0.0));
+        assert_eq!(gain(&remote(0.75), &idle, 6.0, &firmware), None);
+    }
+}
