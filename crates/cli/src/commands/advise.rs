@@ -149,15 +149,23 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let ratio = ratio(snapshot, &distances);
     let busy: u64 = snapshot.tasks.iter().map(|task| u64::from(task.busy_permille)).sum();
     let own_cpus = busy as f64 / 1000.0;
-    let counted = stalls
-        .as_ref()
-        .and_then(|stalls| Some((stalls, expectation::gain(stalls, &told, own_cpus, &distances)?)));
+    // Page tables do not tell who uses what. Where that is all there is and no process as a whole
+    // has to move, it is open what balance will find once it has the kernel take faults.
+    let open = snapshot.grade == EvidenceGrade::ResidentPages && told.tasks + told.pages == 0;
+    let counted = stalls.as_ref().and_then(|stalls| {
+        let gain = match open {
+            true => expectation::most(stalls, own_cpus, &distances)?,
+            false => expectation::gain(stalls, &told, own_cpus, &distances)?,
+        };
+        Some((stalls, gain))
+    });
     // Where nobody counts how much of its time it waits for memory, it is from none to all.
     let shares = told.before.zip(told.after);
     let gain = match counted {
         Some((_, gain)) => {
             let of = |gain: f64| gain.clamp(0.0, 1.0);
-            Some(Interval { low: of(gain - ERROR), high: of(gain + ERROR) })
+            let low = if open { 0.0 } else { gain - ERROR };
+            Some(Interval { low: of(low), high: of(gain + ERROR) })
         }
         None => shares.map(|(before, after)| {
             estimate::gain(before, after, ratio.unwrap_or(1.0), Interval::UNKNOWN)
@@ -165,11 +173,15 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     };
     let figure = counted.map(|(_, gain)| gain);
     let most = figure.or(gain.map(|gain| gain.high));
-    let worth_it = most.is_some_and(|most| most >= WORTH) && told.tasks + told.pages > 0;
+    let moves = told.tasks + told.pages > 0 || (open && figure.is_some());
+    let worth_it = most.is_some_and(|most| most >= WORTH) && moves;
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
     let command = if worth_it { Some(balance(pid, &machine(true)?)) } else { None };
     let bytes_to_move = told.pages * snapshot.page_size.0;
-    let text = text(&told, gain, figure, bytes_to_move, move_seconds);
+    let text = match (open, counted) {
+        (true, Some((stalls, most))) if worth_it => unsure(stalls, most),
+        _ => text(&told, gain, figure, bytes_to_move, move_seconds),
+    };
     Ok(Advice {
         pid,
         evidence,
@@ -203,6 +215,17 @@ fn ratio(snapshot: &Snapshot, distances: &Distances<'_>) -> Option<f64> {
     let pages = snapshot.regions.iter().flat_map(|region| &region.pages);
     let memory: Vec<(NodeId, u64)> = pages.map(|(node, pages)| (*node, pages.0)).collect();
     estimate::ratio(&ran, &memory, |a, b| distances.between(a, b))
+}
+
+/// Much is remote, and page tables alone do not tell what can be done about it.
+fn unsure(stalls: &Stalls, most: f64) -> String {
+    format!(
+        "{} of its misses are local; who uses which memory is not known while the kernel takes no \
+         hinting faults; finding out and bringing threads and memory together brings up to {} of \
+         its time, all of it where no two threads use the same memory",
+        stalls.local_share().map_or("none".into(), percent),
+        percent(most)
+    )
 }
 
 fn text(

@@ -90,9 +90,25 @@ pub fn gain(
         return Some(0.0);
     }
     let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
-    let work = 1.0 - stalls.waiting * (1.0 - told.distance_after? / now);
+    let work = work_after(stalls.waiting, now, told.distance_after?);
     let [before, after] = told.cpus.map(|permille| permille as f64);
     (after > 0.0).then(|| 1.0 - work * before / after)
+}
+
+/// The same if every thread's memory can be brought to it: all there is to gain, and what there is
+/// where no two threads use the same memory.
+pub fn most(stalls: &Stalls, own_cpus: f64, distances: &Distances<'_>) -> Option<f64> {
+    if own_cpus < OWN * stalls.busy_cpus {
+        return None;
+    }
+    let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
+    let near = stalls.mean(|from, _| distances.between(from, from))?;
+    Some(1.0 - work_after(stalls.waiting, now, near))
+}
+
+/// Time for a piece of work that takes 1 now, once memory is `after` instead of `now` far.
+fn work_after(waiting: f64, now: f64, after: f64) -> f64 {
+    1.0 - waiting * (1.0 - after / now)
 }
 
 #[cfg(test)]
@@ -128,6 +144,15 @@ mod tests {
         assert!((by(7.0, [8000, 8000]) - 0.5).abs() < 1e-9);
         // on 7 of 8 CPUs the same half takes 8/7 of that: 1 - 4/7
         assert!((by(7.0, [8000, 7000]) - 3.0 / 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_most_is_all_near() {
+        let topology = Scene::two_by_four().snapshot().topology;
+        let firmware = Distances::Firmware(&topology);
+        let gain = most(&remote(0.75), 8.0, &firmware).unwrap();
+        assert!((gain - 0.75 * 11.0 / 21.0).abs() < 1e-9);
+        assert_eq!(most(&remote(0.75), 6.0, &firmware), None);
     }
 
     #[test]
