@@ -34,6 +34,14 @@ pub const CLAIMS_A_CPU: u32 = 250;
 /// asks for.
 const MARGIN_PERMILLE: u64 = 20;
 
+/// Of its use, per mille, what one node has to have for memory to be that node's: what
+/// [`crate::pages`] asks for.
+const MOST_USE_PERMILLE: u64 = 600;
+
+/// The part of what sharing memory out costs more than having it on one node that counts: one in so
+/// many. Guessed: enough to tell assignments of the same mean distance apart.
+const SCATTERED: u64 = 4;
+
 /// Up to so many nodes, every one is tried for a bundle's memory; beyond, those that hold some
 /// of it or run one of its users. A node that is neither can be cheapest only as a middle
 /// between many, which a handful of nodes has and where it costs little to look.
@@ -119,6 +127,8 @@ pub struct Demand {
     pub capacity: Vec<usize>,
     /// What the memory of each node may be given: no limit, until [`Bandwidth::new`] says more.
     pub bandwidth: Bandwidth,
+    /// Whether small problems count [`Demand::scatter_cost`].
+    pub scatter: bool,
     /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
     /// go there.
     pub masks: Vec<Vec<CpuSet>>,
@@ -153,6 +163,7 @@ impl Demand {
             room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
             capacity: capacity(snapshot, claims),
             bandwidth,
+            scatter: false,
             nodes,
             masks,
             tasks,
@@ -177,6 +188,13 @@ impl Demand {
     pub fn is_known(&self, task: usize) -> bool {
         let task = &self.tasks[task];
         task.claims_cpu && (task.tied || task.evidence >= MIN_FAULTS)
+    }
+
+    /// Whether two tasks use a bundle together.
+    #[must_use]
+    pub fn have_in_common(&self, a: usize, b: usize) -> bool {
+        let of_b = &self.tasks[b].bundles;
+        self.tasks[a].bundles.iter().any(|(one, _)| of_b.iter().any(|(other, _)| one == other))
     }
 
     /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
@@ -264,6 +282,38 @@ impl Demand {
             Some((full, cost, u64::MAX - bundle.pages_on(node), node))
         };
         fars.iter().filter_map(key).min().map(|(_, cost, _, node)| (node, cost))
+    }
+
+    /// What it costs beyond [`Demand::best_memory`] that a bundle's users are scattered: their mean
+    /// distance may be small with all memory on one node, but those who are elsewhere have it all far,
+    /// and the rest waits for them. So memory that several nodes use in earnest will be shared out
+    /// ([`crate::interleave`]), and this is a part of what that costs more. `weights` may name a node
+    /// several times.
+    ///
+    /// Example: four tasks on a square of nodes, SLIT 16 along its sides and 22 across, two on node 0 and
+    /// one on each of its neighbours. Memory on node 0 costs 6 + 6, no more than with two and two on
+    /// neighbours. In equal parts on three nodes it costs 2 × 4 + 6 + 6 = 20, and on the two 4 × 3 = 12.
+    #[must_use]
+    pub fn scatter_cost(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> u64 {
+        if !self.scatter || bundle.stays || bundle.users.len() < 2 || self.nodes.len() > FEW_NODES {
+            return 0;
+        }
+        let mut on = [0; FEW_NODES];
+        weights.iter().for_each(|&(node, weight)| on[node] += weight);
+        let all: u64 = on.iter().sum();
+        let most = on.iter().copied().max().unwrap_or(0);
+        if most * 1000 >= all * MOST_USE_PERMILLE {
+            return 0;
+        }
+        let is_part = |&node: &usize| on[node] * 2 >= most && self.has_memory[node];
+        let parts = (0..self.nodes.len()).filter(is_part);
+        let far = |memory: usize| -> u64 {
+            (0..self.nodes.len()).map(|cpus| on[cpus] * self.distance(memory, cpus)).sum()
+        };
+        let (count, sum) = parts.fold((0, 0), |(count, sum), node| (count + 1, sum + far(node)));
+        let least = (0..self.nodes.len()).filter(|&node| self.has_memory[node]).map(far).min();
+        let parts = u64::checked_div(sum, count).unwrap_or(0);
+        parts.saturating_sub(least.unwrap_or(0)) / SCATTERED
     }
 
     /// What all bundles cost.
@@ -516,5 +566,33 @@ mod tests {
         assert_eq!(demand.bundles[0].page_cost, 16);
         // Cheaper than a whole task at distance 11.
         assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]), (0, 512 * 16));
+    }
+
+    #[test]
+    fn users_on_neighbours_alone_are_less_scattered_at_the_same_mean_distance() {
+        let mut scene = Scene::even(4, 2);
+        for (a, b, far) in [(0, 1, 16), (0, 2, 16), (0, 3, 22), (1, 2, 22), (1, 3, 16), (2, 3, 16)]
+        {
+            scene.edit().topology.distances[a][b] = far;
+            scene.edit().topology.distances[b][a] = far;
+        }
+        for (tid, cpu) in [(1, 0), (2, 1), (3, 2), (4, 4)] {
+            scene.task(tid, cpu, 1000);
+        }
+        scene.region(0, &[(1, 100), (2, 100), (3, 100), (4, 100)], &[(0, 512)]);
+        let mut demand = Demand::new(&scene.snapshot());
+        let costs = |demand: &Demand, at: &[usize]| {
+            let weights = demand.bundles[0].weights(at);
+            (
+                demand.best_memory(&demand.bundles[0], &weights).1,
+                demand.scatter_cost(&demand.bundles[0], &weights),
+            )
+        };
+        let (three, two) = ([0, 0, 1, 2], [0, 0, 1, 1]);
+        assert_eq!(costs(&demand, &three), (12 * SHARE, 0));
+        demand.scatter = true;
+        // a quarter of 20 - 12, and of 12 - 12
+        assert_eq!(costs(&demand, &three), (12 * SHARE, 2 * SHARE));
+        assert_eq!(costs(&demand, &two), (12 * SHARE, 0));
     }
 }

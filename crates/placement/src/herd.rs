@@ -13,8 +13,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, EvidenceGrade, Nanos, Placement, Plan, ProcessId, Reason, RegionId, Snapshot, Task,
-    TaskId, Waiting,
+    Action, EvidenceGrade, Nanos, Pages, Placement, Plan, ProcessId, Reason, RegionId, Snapshot,
+    Task, TaskId, Waiting,
 };
 
 use crate::bandwidth::Bandwidth;
@@ -53,6 +53,10 @@ pub const CONVERGED_PERMILLE: u32 = 900;
 /// kernel's scan while it is quick.
 const QUIET: Nanos = Nanos(4_000_000_000);
 
+/// After faults told of another phase, nothing has converged for this long: a few who changed places do
+/// not show yet. Guessed: several passes of the kernel's scan while it is quick.
+const WATCHFUL: Nanos = Nanos(2_000_000_000);
+
 /// How long the most that a task asked of memory counts. Guessed: so long that a group which was spread,
 /// and asks for less since, is not brought together and spread again and again.
 const PEAK: Nanos = Nanos(600_000_000_000);
@@ -68,6 +72,8 @@ pub struct Herd {
     /// One for each task of the last snapshot, in its order.
     tasks: Vec<Known>,
     moved_at: BTreeMap<RegionId, Nanos>,
+    /// When faults told of another phase.
+    stirred_at: Option<Nanos>,
     /// When it was last looked who is away.
     turns_at: Option<Nanos>,
 }
@@ -114,6 +120,7 @@ impl Herd {
             calm_since: None,
             tasks: Vec::new(),
             moved_at: BTreeMap::new(),
+            stirred_at: None,
             turns_at: None,
         }
     }
@@ -223,7 +230,11 @@ impl Default for Herd {
 impl Placement for Herd {
     fn decide(&mut self, snapshot: &Snapshot) -> Plan {
         self.meet(snapshot);
+        if snapshot.stirred {
+            self.stirred_at = Some(snapshot.time);
+        }
         let mut demand = Demand::with(snapshot, self.mechanisms.teams);
+        demand.scatter = self.mechanisms.scatter;
         if self.mechanisms.bandwidth {
             let peak = |task: usize, bytes| self.tasks[task].peak(bytes, snapshot.time);
             demand.bandwidth = Bandwidth::new(snapshot, &mut demand.tasks, peak);
@@ -241,6 +252,9 @@ impl Placement for Herd {
         actions.extend(self.placements(&demand, &outlook, &at, crowded, snapshot.time));
         let mut follow = pages::follow(snapshot, &demand, &outlook);
         follow.retain(|action| self.may_move_again(action, snapshot.time));
+        if self.mechanisms.interleave {
+            follow.extend(self.gathered(snapshot, &demand, &outlook, &follow));
+        }
         if !self.mechanisms.pages {
             follow.clear();
         }
@@ -330,6 +344,25 @@ impl Herd {
         actions
     }
 
+    /// Memory of users on several nodes that lies on none of those, with the rest of what a plan moves.
+    fn gathered(
+        &self,
+        snapshot: &Snapshot,
+        demand: &Demand,
+        outlook: &Outlook,
+        follow: &[Action],
+    ) -> Vec<Action> {
+        let most = pages::MOST_BYTES.pages(snapshot.page_size);
+        let moving = |action: &Action| match action {
+            Action::MovePages { pages, .. } => pages.0,
+            _ => 0,
+        };
+        let left = Pages(most.0 - follow.iter().map(moving).sum::<u64>());
+        let mut actions = interleave::gather(snapshot, demand, outlook, left);
+        actions.retain(|action| self.may_move_again(action, snapshot.time));
+        actions
+    }
+
     /// Memory that several nodes use, once everybody has been where they are for a while.
     fn shared_out(&self, snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Action> {
         let now = snapshot.time;
@@ -385,6 +418,9 @@ impl Herd {
 
     /// Whether nothing can be expected to become more local, with nothing to do.
     fn is_enough(&self, strength_permille: u32, now: Nanos) -> bool {
+        if self.stirred_at.is_some_and(|at| now.since(at) < WATCHFUL) {
+            return false;
+        }
         let quiet = self.mechanisms.quiet
             && self.quiet_since.is_some_and(|since| now.since(since) >= QUIET);
         quiet || strength_permille >= CONVERGED_PERMILLE

@@ -57,6 +57,7 @@ impl Observe for Sim {
             regions: Vec::new(),
             sharing: Vec::new(),
             grade: EvidenceGrade::HintingFaults,
+            stirred: false,
             kernel_tiering: false,
             costs: Costs { page_move: Nanos((block_ns / BLOCK_PAGES).max(1)) },
         })
