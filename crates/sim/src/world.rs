@@ -101,9 +101,9 @@ impl Sim {
             self.traffic_ns = self.now;
             let rate = |bytes: &mut f64| (std::mem::take(bytes) / passed as f64 * 1e9) as u64;
             self.carried_s = self.carried.iter_mut().map(rate).collect();
-            for task in &mut self.rest {
-                let bytes = task.bytes - std::mem::replace(&mut task.bytes_before, task.bytes);
-                task.bytes_s = (bytes / passed as f64 * 1e9) as u64;
+            for (task, rest) in self.tasks.iter().zip(&mut self.rest) {
+                let bytes = task.bytes - std::mem::replace(&mut rest.bytes_before, task.bytes);
+                rest.bytes_s = (bytes / passed as f64 * 1e9) as u64;
             }
         }
         let carries = self.topology.nodes.iter().zip(&self.machine.memory_mb_s);
