@@ -38,8 +38,8 @@ const TICK: Duration = Duration::from_millis(200);
 /// Less than this is not worth moving anything. Guessed.
 const WORTH: f64 = 0.02;
 
-/// By how much a figure for the gain may be off. Chosen: what is wanted; two thirds of the cases
-/// measured keep it (docs/results/advise.md).
+/// By how much a figure for the gain may be off. Chosen: what is wanted; three quarters of
+/// the cases measured keep it (docs/results/advise.md).
 const ERROR: f64 = 0.05;
 
 /// The answer.
