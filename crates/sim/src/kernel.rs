@@ -178,10 +178,10 @@ impl Sim {
     pub(crate) fn tick(&mut self, t: usize) {
         let Some(mut balancing) = self.options.balancing.take() else { return };
         let id = self.rest[t].id;
-        if let Some(bytes) = balancing.scan(id, self) {
-            let p = self.tasks[t].process;
-            let passes = self.arm(t, bytes);
-            (0..passes).for_each(|_| balancing.pass_ended(self.processes[p].id, self));
+        if let Some(bytes) = balancing.scan(id, self)
+            && self.arm(t, bytes)
+        {
+            balancing.pass_ended(self.processes[self.tasks[t].process].id, self);
         }
         let wanted = balancing.place(id, self);
         self.options.balancing = Some(balancing);
@@ -194,26 +194,25 @@ impl Sim {
         }
     }
 
-    /// Arms the next bytes of the task's process; answers how often its end was passed.
-    fn arm(&mut self, t: usize, bytes: Bytes) -> usize {
+    /// Arms the next bytes of the task's process, up to its end; says whether that is reached.
+    fn arm(&mut self, t: usize, bytes: Bytes) -> bool {
         let small = !self.options.huge_pages;
         let process = &mut self.processes[self.tasks[t].process];
-        let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(process.blocks.len());
-        let mut passes = 0;
-        for _ in 0..blocks {
-            process.blocks[process.scan_at].armed = true;
-            process.scan_at += 1;
-            if process.scan_at == process.blocks.len() {
-                process.scan_at = 0;
-                passes += 1;
-            }
+        let left = process.blocks.len() - process.scan_at;
+        let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(left);
+        let scanned = process.scan_at..process.scan_at + blocks;
+        process.blocks[scanned].iter_mut().for_each(|block| block.armed = true);
+        process.scan_at += blocks;
+        let at_end = process.scan_at == process.blocks.len();
+        if at_end {
+            process.scan_at = 0;
         }
         let entries = blocks as u64 * if small { BLOCK_PAGES } else { 1 };
         let cost_ns = entries * self.machine.kernel.arm_ns + self.machine.kernel.flush_ns;
         self.tasks[t].debt_ns += cost_ns;
         self.account.add(Place::Arming, cost_ns);
         self.run.kernel_seconds += cost_ns as f64 / 1e9;
-        passes
+        at_end
     }
 
     pub(crate) fn node_id(&self, index: usize) -> NodeId {

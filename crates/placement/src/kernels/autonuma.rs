@@ -130,7 +130,9 @@ impl Autonuma {
             return 0;
         };
         let (there, now, others) = match view.running(cpu) {
-            // An idle CPU counts less than nothing, where both the task and its process say so.
+            // In March an idle CPU counts less than nothing, where both the task and its process say
+            // so; later it is left to load balancing.
+            None if !self.switches.of_march => return 0,
             None if there.0 > now.0 && there.1 > now.1 => (there.1, now.1, -1),
             None => return 0,
             Some(other) => {
@@ -234,7 +236,9 @@ impl Balancing for Autonuma {
         }
         let selected = best.map_or(here, |(_, node, _)| node);
         self.tasks.entry(id).or_default().selected = Some(selected);
-        best.map(|(_, _, cpu)| TaskMove::To(cpu))
+        let (_, _, cpu) = best?;
+        let other = view.running(cpu).filter(|_| !self.switches.of_march);
+        Some(other.map_or(TaskMove::To(cpu), TaskMove::Swap))
     }
 
     fn may_move(&self, id: TaskId, _: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
