@@ -253,7 +253,27 @@ impl Balancing for Autonuma {
 
 #[cfg(test)]
 mod tests {
+    use super::super::world::{World, id};
     use super::*;
+
+    /// Two nodes of two CPUs; 1 and 3 run where the other one's memory is.
+    #[test]
+    fn v28_exchanges_two_tasks_and_march_moves_one() {
+        let mut world = World::new([Some(1), None, Some(3), None]);
+        let mut moves = |of_march| {
+            world.now = Nanos(0);
+            let mut autonuma = Autonuma::new(Switches { of_march, ..Switches::default() });
+            for (tid, home) in [(1, 1), (3, 0)] {
+                autonuma.on_fault(&world.touch(tid, home, Some((4, 3 - tid))), &world);
+            }
+            // In March what a process has where counts from the end of a pass.
+            autonuma.pass_ended(world.process_of(id(1)), &world);
+            world.now = PLACE_WAIT;
+            autonuma.place(id(1), &world)
+        };
+        assert_eq!(moves(false), Some(TaskMove::Swap(id(3))));
+        assert_eq!(moves(true), Some(TaskMove::To(CpuId(2))));
+    }
 
     #[test]
     fn weights_are_per_mille_of_all_faults() {
