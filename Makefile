@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
 .PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
-    fidelity-test speed tools-test conformance fuzz pft lookups dist results swarm manual clean
+    fidelity-test speed tools-test conformance fuzz pft lookups migration dist results swarm manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -103,6 +103,13 @@ pft: build
 # Policy look-ups per second, with and without locks and references.
 lookups:
 	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
+
+# What moving pages between nodes brings with more threads, and where they wait, on the emulated 2x4;
+# docs/migration.md. A quarter of an hour.
+MIB = 32
+migration: build
+	$(CARGO) build --release --locked --package numaherd-linux --example migration
+	$(BIN) lab run --machine 2x4 --timeout 3600 -- $(dir $(BIN))examples/migration $(MIB)
 
 # docs/results.md, from comparisons that are measured first where they are missing: many hours.
 results: build

@@ -29,6 +29,14 @@ use crate::commands::run;
 /// The tools, as the table above has them.
 const NAMES: [&str; 5] = ["numactl", "numastat", "migratepages", "memhog", "numad"];
 
+/// How each of them is called that has no definition `run`'s page is made from: usage as it prints it.
+pub const USAGES: [(&str, &str); 4] = [
+    ("numastat", numastat::USAGE),
+    ("migratepages", migratepages::USAGE),
+    ("memhog", memhog::USAGE),
+    ("numad", numad::USAGE),
+];
+
 /// Behaves as the tool whose name we were called by; None if it is our own.
 pub fn called_as() -> Option<ExitCode> {
     let mut words = std::env::args_os();

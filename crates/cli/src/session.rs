@@ -17,7 +17,7 @@ use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
-use numaherd_linux::undo::{Undone, undo};
+use numaherd_linux::undo::{Trail, Undone, undo};
 use numaherd_model::{Change, Journal};
 use numaherd_trace::journal::state_dir;
 use numaherd_trace::{Event, FileJournal, LeftBehind};
@@ -146,8 +146,7 @@ impl Session {
             Undone::default()
         } else {
             let left = LeftBehind::read(&self.path)?;
-            let changes = left.map(|left| left.changes).unwrap_or_default();
-            undo("/".as_ref(), &changes, Some(&format!("{MARK}={}", self.run)), false)
+            left.map_or_else(Undone::default, |left| undo_left(&left, false))
         };
         self.pulse.end();
         if !keep && undone.failed.is_empty() {
@@ -249,7 +248,9 @@ pub fn restore_dead(dir: &Path, dry_run: bool) -> Result<Vec<(LeftBehind, Undone
 
 /// Undoes what one journal holds.
 pub fn undo_left(left: &LeftBehind, dry_run: bool) -> Undone {
-    undo("/".as_ref(), &left.changes, Some(&format!("{MARK}={}", left.run)), dry_run)
+    let mark = format!("{MARK}={}", left.run);
+    let trail = Trail { changes: &left.changes, mark: Some(&mark), since: left.start };
+    undo("/".as_ref(), trail, dry_run)
 }
 
 fn remove(path: &Path) -> Result<()> {

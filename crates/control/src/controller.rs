@@ -8,6 +8,7 @@ use numaherd_model::{
 
 use crate::evidence::Evidence;
 use crate::refusals::Refusals;
+use crate::watch::Watch;
 
 /// What came of one turn.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub struct Turn {
     pub outcomes: Vec<Outcome>,
     /// Faults that came in since the last turn.
     pub faults: usize,
+    /// The pages of those: a fault on a huge page is one of many pages.
+    pub fault_pages: Pages,
 }
 
 impl Turn {
@@ -43,6 +46,7 @@ pub struct Controller<P> {
     checker: Checker,
     evidence: Evidence,
     refusals: Refusals,
+    watch: Watch,
     faults: Vec<HintingFault>,
 }
 
@@ -50,8 +54,22 @@ impl<P: Placement> Controller<P> {
     /// With no evidence yet.
     pub fn new(placement: P) -> Self {
         let (checker, evidence) = (Checker::new(), Evidence::new());
-        let refusals = Refusals::default();
-        Controller { placement, checker, evidence, refusals, faults: Vec::new() }
+        let (refusals, watch) = (Refusals::default(), Watch::new(true));
+        Controller { placement, checker, evidence, refusals, watch, faults: Vec::new() }
+    }
+
+    /// Whether faults that tell of another phase are heard; they are, by default.
+    #[must_use]
+    pub fn stirs(mut self, on: bool) -> Self {
+        self.watch = Watch::new(on);
+        self
+    }
+
+    /// Whether these faults, all since the last turn, tell of another phase, so that the next turn
+    /// should not wait.
+    #[must_use]
+    pub fn is_stirred(&self, faults: &[HintingFault]) -> bool {
+        self.watch.is_stirred(faults)
     }
 
     /// One turn: looks, decides, checks, and does what the check let through.
@@ -77,7 +95,12 @@ impl<P: Placement> Controller<P> {
             self.refusals.learn(action, &outcome, snapshot.time);
             outcomes.push(outcome);
         }
-        Ok(Turn { snapshot, plan, outcomes, faults: self.faults.len() })
+        let fault_pages = Pages(self.faults.iter().map(|fault| fault.pages.0).sum());
+        let turn = Turn { snapshot, plan, outcomes, faults: self.faults.len(), fault_pages };
+        if turn.acted() {
+            self.watch.acted();
+        }
+        Ok(turn)
     }
 
     /// Looks and decides, without acting.
@@ -87,10 +110,16 @@ impl<P: Placement> Controller<P> {
     pub fn plan(&mut self, machine: &mut impl Observe) -> Result<(Snapshot, Plan), WorldError> {
         self.faults.clear();
         let mut snapshot = machine.observe(&mut self.faults)?;
+        snapshot.stirred = self.watch.is_stirred(&self.faults);
+        if snapshot.stirred {
+            self.evidence.fade();
+            self.watch.stirred(snapshot.time);
+        }
         self.evidence.add(&self.faults, &snapshot);
         self.evidence.fill(&mut snapshot);
         self.refusals.fill(&mut snapshot);
         let plan = self.placement.decide(&snapshot);
+        self.watch.turned(plan.converged.then_some(plan.strength_permille));
         Ok((snapshot, plan))
     }
 
@@ -156,5 +185,43 @@ pub(crate) mod tests {
         );
         assert_eq!(turn.outcomes[1], Outcome::Done { moved: Pages(3) });
         assert_eq!((turn.moved(), turn.acted()), (Pages(3), true));
+    }
+
+    /// A placement to which all has converged, and that notes when it was stirred.
+    #[derive(Default)]
+    struct Content(Vec<bool>);
+
+    impl Placement for Content {
+        fn decide(&mut self, snapshot: &Snapshot) -> Plan {
+            self.0.push(snapshot.stirred);
+            Plan { converged: true, strength_permille: 1000, ..Plan::default() }
+        }
+    }
+
+    /// A machine with so many remote faults on huge pages at each look.
+    struct Remote(Vec<usize>);
+
+    impl Observe for Remote {
+        fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
+            let fault = HintingFault {
+                pages: Pages(512),
+                ..crate::evidence::tests::fault(1, 1 << 30, 0, None)
+            };
+            faults.extend(std::iter::repeat_n(fault, self.0.remove(0)));
+            Ok(snapshot(1))
+        }
+    }
+
+    #[test]
+    fn remote_faults_stir_once_all_has_converged() {
+        let looks = |on| {
+            let mut controller = Controller::new(Content::default()).stirs(on);
+            let mut machine = Remote(vec![8, 3, 4, 8]);
+            (0..4).for_each(|_| _ = controller.plan(&mut machine).unwrap());
+            controller.placement.0
+        };
+        // the fourth: nothing came of the third
+        assert_eq!(looks(true), [false, false, true, false]);
+        assert_eq!(looks(false), [false; 4]);
     }
 }

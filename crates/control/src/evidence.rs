@@ -19,7 +19,7 @@ use numaherd_model::{
     Task, TaskId,
 };
 
-use crate::region::RegionEvidence;
+use crate::region::{PASSES, RegionEvidence};
 
 /// Bytes in a region: the kernel's huge page.
 pub const REGION_BYTES: u64 = 2 << 20;
@@ -80,6 +80,13 @@ impl Evidence {
             }
             counts.add(fault, switched);
         }
+    }
+
+    /// What was seen so far counts like one pass: the program does something else now. Where pages are
+    /// and how much a process shares stays known.
+    pub fn fade(&mut self) {
+        self.regions.values_mut().for_each(RegionEvidence::fade);
+        self.tasks.values_mut().for_each(TaskEvidence::fade);
     }
 
     /// We moved this much of a region to a node: the pages that were seen elsewhere are there
@@ -152,6 +159,14 @@ impl TaskEvidence {
         }
     }
 
+    fn fade(&mut self) {
+        for counts in &mut self.nodes {
+            counts.private = counts.private.div_ceil(PASSES);
+            counts.shared = counts.shared.div_ceil(PASSES);
+        }
+        self.sum = self.nodes.iter().map(|counts| counts.private + counts.shared).sum();
+    }
+
     fn show(&self) -> Vec<NodeFaults> {
         let mut nodes = self.nodes.clone();
         nodes.sort_unstable_by_key(|faults| faults.node);
@@ -160,4 +175,4 @@ impl TaskEvidence {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

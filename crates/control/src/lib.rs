@@ -5,6 +5,7 @@
 //! | [`evidence`] | who touched which memory, summed up from hinting faults |
 //! | [`region`] | the same of one region, page by page |
 //! | [`refusals`] | which memory could not be moved of late |
+//! | [`watch`] | whether faults tell of another phase |
 //! | [`controller`] | one turn of the loop, and what came of it |
 //! | [`pace`] | how long to wait until the next turn |
 //!
@@ -15,6 +16,7 @@ pub mod evidence;
 pub mod pace;
 pub mod refusals;
 pub mod region;
+pub mod watch;
 
 pub use controller::{Controller, Turn};
 pub use pace::{Found, Pace};

@@ -1,8 +1,8 @@
 //! How long to wait until the next turn of the loop.
 //!
-//! Quick while there is something to do, doubling up to a bound once everything has converged:
-//! the loop itself runs on the CPUs it looks after. A turn that finds the placement no longer
-//! converged is quick again.
+//! Quick while there is something to do, doubling up to a bound without new evidence or once
+//! everything has converged: the loop itself runs on the CPUs it looks after. Listening for faults
+//! costs next to nothing, so enough of those end a wait ([`Pace::wakes`]).
 
 use numaherd_model::{EvidenceGrade, Nanos};
 
@@ -15,6 +15,10 @@ const BRIEF: Nanos = Nanos(20_000_000);
 /// Between turns after nothing has happened for long: at least, and where looking is dear, at most.
 const SLOW: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(5_000_000_000));
 
+/// Faults that are worth a look. Guessed: a scan of the kernel's makes more; where one comes now and
+/// then, a look for each took a quarter of a CPU (shared).
+const WORTH_A_LOOK: usize = 8;
+
 /// Wait after a turn with nothing to do for long, in units of its CPU time: 0.4 % of a CPU.
 const SLOW_REST: u64 = 250;
 
@@ -25,13 +29,15 @@ const REST: u64 = 3;
 #[derive(Clone, Debug)]
 pub struct Pace {
     wait: Nanos,
+    /// The shortest wait, whatever is heard.
+    least: Nanos,
 }
 
 impl Pace {
     /// Starts quick.
     #[must_use]
     pub fn new() -> Pace {
-        Pace { wait: QUICK }
+        Pace { wait: QUICK, least: QUICK }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
@@ -43,16 +49,24 @@ impl Pace {
             Found::Converged => Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)),
         };
         self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
-        if acted { BRIEF } else { Nanos(self.wait.0.max((REST * used.0).min(SLOW.0.0))) }
+        let least = Nanos((REST * used.0).min(SLOW.0.0));
+        self.least = least.max(QUICK);
+        if acted { BRIEF } else { self.wait.max(least) }
+    }
+
+    /// Whether a wait ends early, after so long and with so many faults heard since the turn.
+    #[must_use]
+    pub fn wakes(&self, waited: Nanos, heard: usize) -> bool {
+        waited >= self.least && heard >= WORTH_A_LOOK
     }
 }
 
 /// What a turn found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// New evidence, or too little yet.
+    /// New evidence.
     More,
-    /// No more than the turn before: the next will decide the same.
+    /// Hardly more than the turn before: the next will decide the same.
     Nothing,
     /// That all has converged.
     Converged,
@@ -62,7 +76,7 @@ impl Found {
     /// Reads it from a turn.
     #[must_use]
     pub fn of(turn: &Turn) -> Found {
-        match (turn.plan.converged, turn.faults == 0 && turn.plan.waiting.is_none()) {
+        match (turn.plan.converged, turn.faults < WORTH_A_LOOK) {
             (true, _) => Found::Converged,
             (_, true) if turn.snapshot.grade == EvidenceGrade::HintingFaults => Found::Nothing,
             _ => Found::More,
@@ -98,6 +112,18 @@ mod tests {
         let nothing: Vec<u64> = (0..5).map(|_| waits(Found::Nothing)).collect();
         assert_eq!(nothing, [200, 400, 800, 1000, 1000]);
         assert_eq!(waits(Found::More), 100);
+    }
+
+    #[test]
+    fn enough_faults_end_a_wait_that_was_long_enough() {
+        let mut pace = Pace::new();
+        let millis = |n: u64| Nanos(n * 1_000_000);
+        pace.next(false, Found::Nothing, millis(1));
+        assert!(pace.wakes(millis(100), 8));
+        assert!(!pace.wakes(millis(99), 8) && !pace.wakes(millis(100), 7));
+        // looking took 60 ms: a quarter of a CPU at the most
+        pace.next(false, Found::Nothing, millis(60));
+        assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use numaherd_model::{
 use crate::evidence::REGION_BYTES;
 
 /// Passes over a region that its counts remember.
-const PASSES: u64 = 4;
+pub const PASSES: u64 = 4;
 
 /// See the module.
 #[derive(Debug)]
@@ -105,6 +105,12 @@ impl RegionEvidence {
                 Err(i) => self.nodes.insert(i, (node, 1)),
             }
         }
+    }
+
+    /// What was seen so far counts like one pass.
+    pub fn fade(&mut self) {
+        self.users.iter_mut().for_each(|(_, faults)| *faults = faults.div_ceil(PASSES));
+        self.sum = self.users.iter().map(|(_, faults)| faults).sum();
     }
 
     /// All pages that were seen are on this node now.

@@ -6,7 +6,8 @@
 //! kernel's `migrate_pages` for as much memory in one call, and copying between the nodes by as many
 //! threads, which is what could be had. Base pages and huge ones apart. Meanwhile the kernel's stack of
 //! every moving thread that does not run is looked at a thousand times a second: the last lines say
-//! where they wait. Needs two nodes; stacks need root.
+//! where they wait. Each figure is the median of three rounds, with the least and the greatest. Needs two
+//! nodes; stacks need root. docs/migration.md has what came out.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -20,6 +21,8 @@ use numaherd_linux::sys::pages::{self, PageStatus, Target};
 use numaherd_linux::sys::{affinity, mempolicy};
 use numaherd_model::{NodeId, NodeSet, Topology};
 
+/// Rounds of each row.
+const ROUNDS: usize = 3;
 const HUGE_BYTES: u64 = 2 << 20;
 /// Frames shown of a stack, innermost first.
 const FRAMES: usize = 6;
@@ -50,7 +53,8 @@ fn main() -> ExitCode {
     };
     let from = number(2).map_or(nodes[0], NodeId);
     let to = number(3).map_or(nodes[1], NodeId);
-    println!("pages  threads   move_pages  migrate_pages      copying   GB/s; {mib} MiB a thread");
+    println!("GB/s, median of {ROUNDS} (least-greatest); {mib} MiB a thread, node {from} to {to}");
+    println!("pages  threads           move_pages        migrate_pages              copying");
     for huge in [false, true] {
         for &count in &threads {
             row(&topology, Plan { bytes: mib << 20, from, to, huge }, count);
@@ -61,30 +65,43 @@ fn main() -> ExitCode {
 
 fn row(topology: &Topology, plan: Plan, threads: usize) {
     let stacks = Stacks::default();
-    let moved = together(topology, plan, threads, Some(&stacks), |ready| {
-        let memory = placed(plan);
-        let addresses = addresses(&memory, plan.huge);
-        ready();
-        let begin = Instant::now();
-        let mut status = Vec::new();
-        pages::migrate(0, &addresses, Target::One(plan.to), false, &mut status)
-            .expect("move_pages");
-        let seconds = begin.elapsed().as_secs_f64();
-        (on(&memory, plan.to), seconds)
-    });
-    let by_kernel = by_kernel(plan, threads);
-    let copied = together(topology, plan, threads, None, |ready| {
-        let (source, target) = (filled(plan.bytes, plan.from), filled(plan.bytes, plan.to));
-        let mut target = target;
-        ready();
-        let begin = Instant::now();
-        target.copy_from_slice(&source);
-        std::hint::black_box(&target);
-        (plan.bytes as u64, begin.elapsed().as_secs_f64())
-    });
+    let move_all = || {
+        together(topology, plan, threads, Some(&stacks), |ready| {
+            let memory = placed(plan);
+            let addresses = addresses(&memory, plan.huge);
+            ready();
+            let begin = Instant::now();
+            let mut status = Vec::new();
+            pages::migrate(0, &addresses, Target::One(plan.to), false, &mut status)
+                .expect("move_pages");
+            let seconds = begin.elapsed().as_secs_f64();
+            (on(&memory, plan.to), seconds)
+        })
+    };
+    let copy_all = || {
+        together(topology, plan, threads, None, |ready| {
+            let source = filled(plan.bytes, plan.from);
+            let mut target = filled(plan.bytes, plan.to);
+            ready();
+            let begin = Instant::now();
+            target.copy_from_slice(&source);
+            std::hint::black_box(&target);
+            (plan.bytes as u64, begin.elapsed().as_secs_f64())
+        })
+    };
+    let moved = rounds(move_all);
+    let by_kernel = rounds(|| by_kernel(plan, threads));
+    let copied = rounds(copy_all);
     let name = if plan.huge { "huge" } else { "base" };
-    println!("{name:<6} {threads:>7} {moved:>12.3} {by_kernel:>14.3} {copied:>12.3}");
+    println!("{name:<6} {threads:>7} {moved:>20} {by_kernel:>20} {copied:>20}");
     stacks.print();
+}
+
+/// The median of several rounds, with the least and the greatest.
+fn rounds(measure: impl FnMut() -> f64) -> String {
+    let mut all: Vec<f64> = std::iter::repeat_with(measure).take(ROUNDS).collect();
+    all.sort_by(f64::total_cmp);
+    format!("{:.3} ({:.3}-{:.3})", all[ROUNDS / 2], all[0], all[ROUNDS - 1])
 }
 
 /// Runs threads, each on a CPU of its own, that get ready and then do something at once; answers

@@ -31,12 +31,22 @@ pub fn is_still(current: &CpuSet, set: &CpuSet, usable: &CpuSet) -> bool {
 }
 
 /// Whether a task that may run on `current` may have been born with the mask `set`, whose owner's is
-/// `owner`. Where nothing of the mask can be seen, every task of the cpuset looks so: then only if
-/// its owner's mask takes nothing away from it.
+/// `owner`. Where nothing of the mask can be seen, every task of the cpuset looks so: then only a
+/// thread born while we balanced of the process that we gave the mask (`kin`), for without us it would
+/// have its owner's; of others only those from whom the owner's mask takes nothing away.
+///
+/// Example: a process was allowed 0-1,4-5, we set 0-1, a thread was born, and the cpuset became 4-7. The
+/// thread shows 4-7, all of it; had we done nothing, it would show 4-5.
 #[must_use]
-pub fn is_inherited(current: &CpuSet, set: &CpuSet, owner: &CpuSet, usable: &CpuSet) -> bool {
+pub fn is_inherited(
+    current: &CpuSet,
+    set: &CpuSet,
+    owner: &CpuSet,
+    usable: &CpuSet,
+    kin: bool,
+) -> bool {
     let seen = !set.intersection(usable).is_empty();
-    is_still(current, set, usable) && (seen || usable.is_subset(owner))
+    is_still(current, set, usable) && (seen || kin || usable.is_subset(owner))
 }
 
 /// The CPUs that a mask amounts to.
@@ -77,12 +87,22 @@ mod tests {
 
     #[test]
     fn a_mask_that_cannot_be_seen_is_inherited_only_where_that_does_no_harm() {
-        let inherited = |current, set, owner, usable| {
-            is_inherited(&cpus(current), &cpus(set), &cpus(owner), &cpus(usable))
+        let inherited = |current, set, owner, usable, kin| {
+            is_inherited(&cpus(current), &cpus(set), &cpus(owner), &cpus(usable), kin)
         };
-        assert!(inherited("2-3", "0-3", "1-7", "2-5"));
-        assert!(inherited("4-7", "0-3", "0-7", "4-7"));
-        assert!(!inherited("4-7", "0-3", "3-5", "4-7"));
+        assert!(inherited("2-3", "0-3", "1-7", "2-5", false));
+        assert!(inherited("4-7", "0-3", "0-7", "4-7", false));
+        assert!(!inherited("4-7", "0-3", "3-5", "4-7", false));
+    }
+
+    #[test]
+    fn a_thread_of_the_process_has_inherited_though_nothing_of_the_mask_is_seen() {
+        let kin = |current| {
+            is_inherited(&cpus(current), &cpus("0-1"), &cpus("0-1,4-5"), &cpus("4-7"), true)
+        };
+        assert!(kin("4-7"));
+        // Its owner's, or one that somebody set since.
+        assert!(!kin("4-5") && !kin("4-6"));
     }
 
     #[test]

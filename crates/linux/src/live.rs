@@ -33,11 +33,16 @@ mod resident;
 /// How old figures on nodes may be: `/proc/zoneinfo` is long, and reading it takes its time.
 const NODES_AGE: Nanos = Nanos(1_000_000_000);
 
+/// Faults that are heard between two looks: beyond, the next look has them. Guessed: a few megabytes.
+const MOST_HEARD: usize = 50_000;
+
 /// The machine, and what we did to it.
 pub struct LiveMachine {
     system: Box<dyn System>,
     topology: Topology,
     faults: Option<Box<dyn FaultSource>>,
+    /// Faults that were heard between two looks.
+    heard: Vec<HintingFault>,
     journal: Box<dyn Journal>,
     acts: bool,
     coverage: bool,
@@ -103,6 +108,7 @@ impl LiveMachine {
             topology: system.topology()?,
             isolated: system.isolated()?,
             faults: options.faults,
+            heard: Vec::new(),
             journal: options.journal,
             acts: options.acts,
             coverage: options.coverage,
@@ -129,6 +135,18 @@ impl LiveMachine {
     /// until it ends: what its owner allowed is known only here.
     pub fn retarget(&mut self, targets: impl IntoIterator<Item = ProcessId>) {
         self.targets = targets.into_iter().collect();
+    }
+
+    /// The faults since the last look; the next one has them too. This costs next to nothing where there
+    /// are none.
+    ///
+    /// # Errors
+    /// The kernel's stream cannot be read.
+    pub fn listen(&mut self) -> Result<&[HintingFault], WorldError> {
+        if let Some(source) = self.faults.as_mut().filter(|_| self.heard.len() < MOST_HEARD) {
+            source.drain(&mut self.heard).map_err(unheard)?;
+        }
+        Ok(&self.heard)
     }
 
     /// Faults that were lost because we were too slow.
@@ -409,13 +427,14 @@ impl Observe for LiveMachine {
             traffic: Default::default(),
             sharing: Vec::new(),
             grade: EvidenceGrade::None,
+            stirred: false,
             kernel_tiering,
             costs: Costs { page_move: self.mover.page_move() },
         };
         match &mut self.faults {
             Some(source) => {
-                let failed = |source| WorldError::Read { what: "hinting faults".into(), source };
-                source.drain(faults).map_err(failed)?;
+                faults.append(&mut self.heard);
+                source.drain(faults).map_err(unheard)?;
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {
@@ -466,6 +485,10 @@ fn skipped(error: &SysError) -> Outcome {
     } else {
         SkipReason::Refused { error: error.to_string() }
     })
+}
+
+fn unheard(source: std::io::Error) -> WorldError {
+    WorldError::Read { what: "hinting faults".into(), source }
 }
 
 fn read_error(error: ReadError) -> WorldError {

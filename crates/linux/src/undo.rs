@@ -62,20 +62,26 @@ struct Entry {
     earlier: Option<CpuSet>,
 }
 
-/// Undoes `changes`, oldest first in the list. `mark` is the `NAME=value` that our descendants
-/// carry in their environment. With `dry_run` nothing is written, only counted.
-pub fn undo(root: &Path, changes: &[Change], mark: Option<&str>, dry_run: bool) -> Undone {
-    undo_on(&mut Running::new(root), changes, mark, dry_run)
+/// What a run leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub struct Trail<'a> {
+    /// Its changes, oldest first.
+    pub changes: &'a [Change],
+    /// The `NAME=value` that its descendants carry in their environment.
+    pub mark: Option<&'a str>,
+    /// Start time of the process that made the changes.
+    pub since: u64,
+}
+
+/// Undoes what a run did. With `dry_run` nothing is written, only counted.
+pub fn undo(root: &Path, trail: Trail<'_>, dry_run: bool) -> Undone {
+    undo_on(&mut Running::new(root), trail, dry_run)
 }
 
 /// The same on a kernel of the caller's.
-pub fn undo_on(
-    system: &mut dyn System,
-    changes: &[Change],
-    mark: Option<&str>,
-    dry_run: bool,
-) -> Undone {
-    let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
+pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undone {
+    let Trail { changes, mark, since } = trail;
+    let mut undoing = Undoing { system, since, dry_run, undone: Undone::default() };
     undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
     let mut masks = Masks::new();
@@ -111,6 +117,8 @@ pub fn undo_on(
 /// What undoing works with.
 struct Undoing<'a> {
     system: &'a mut dyn System,
+    /// Threads that started later may have been born with a mask of ours.
+    since: u64,
     dry_run: bool,
     undone: Undone,
 }
@@ -207,9 +215,15 @@ impl Undoing<'_> {
             whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
                 || mask.intersection(&usable).is_empty()
         };
+        let leader = self.system.stat(tgid, tgid).ok().flatten();
+        let own = leader.map(|leader| ProcessId { tgid, start: leader.id.start });
+        let newborn = stat.id.start >= self.since;
         let all = masks.iter().filter(|(mask, _)| **mask != now && fits(mask));
         let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
-        let cut = all.filter(|(mask, set)| is_inherited(&now, mask, &set.owner, &usable));
+        let cut = all.filter(|(mask, set)| {
+            let kin = newborn && Some(set.process) == own;
+            is_inherited(&now, mask, &set.owner, &usable, kin)
+        });
         let cut: Vec<Set> = cut.map(|(_, set)| set.clone()).collect();
         // A mask of ours that a cpuset or hotplug cut may look like another of ours: whose child it is
         // says which.
@@ -301,6 +315,10 @@ mod tests {
         Change::Affinity { task, process, before: before.clone(), after: after.clone() }
     }
 
+    fn trail<'a>(changes: &'a [Change], mark: Option<&'a str>) -> Trail<'a> {
+        Trail { changes, mark, since: 0 }
+    }
+
     /// All CPUs, and one of them; None on a machine with one CPU, where nothing can be told
     /// apart.
     fn masks() -> Option<(CpuSet, CpuSet)> {
@@ -317,7 +335,7 @@ mod tests {
         let other: CpuSet = all.iter().skip(1).take(1).collect();
         affinity::set(theirs.task().tid, &other).unwrap();
         let changes = [change(ours.task(), &all, &one), change(theirs.task(), &all, &one)];
-        let undone = undo("/".as_ref(), &changes, None, false);
+        let undone = undo("/".as_ref(), trail(&changes, None), false);
         assert_eq!((undone.affinities, undone.changed_since, undone.failed.len()), (1, 1, 0));
         assert_eq!(affinity::get(ours.task().tid).unwrap(), all);
         assert_eq!(affinity::get(theirs.task().tid).unwrap(), other);
@@ -333,7 +351,8 @@ mod tests {
             affinity::set(sleeper.task().tid, &one).unwrap();
         }
         let changes = [change(parent.task(), &all, &one)];
-        let undone = undo("/".as_ref(), &changes, Some(&format!("NUMAHERD_RUN={mark}")), false);
+        let undone =
+            undo("/".as_ref(), trail(&changes, Some(&format!("NUMAHERD_RUN={mark}"))), false);
         assert_eq!((undone.inherited, undone.affinities), (1, 1));
         assert_eq!(affinity::get(orphan.task().tid).unwrap(), all);
         assert_eq!(affinity::get(stranger.task().tid).unwrap(), one);
@@ -346,7 +365,7 @@ mod tests {
         let sleeper = Sleeper::start("w");
         affinity::set(sleeper.task().tid, &one).unwrap();
         let changes = [change(sleeper.task(), &all, &one), change(sleeper.task(), &all, &other)];
-        let undone = undo("/".as_ref(), &changes, None, false);
+        let undone = undo("/".as_ref(), trail(&changes, None), false);
         assert_eq!((undone.affinities, undone.changed_since), (1, 0));
         assert_eq!(affinity::get(sleeper.task().tid).unwrap(), all);
     }
@@ -357,7 +376,7 @@ mod tests {
         let sleeper = Sleeper::start("z");
         affinity::set(sleeper.task().tid, &one).unwrap();
         let other = TaskId { start: sleeper.task().start + 1, ..sleeper.task() };
-        let undone = undo("/".as_ref(), &[change(other, &all, &one)], None, false);
+        let undone = undo("/".as_ref(), trail(&[change(other, &all, &one)], None), false);
         assert_eq!(undone.gone, 1);
     }
 
@@ -373,12 +392,12 @@ mod tests {
         write("ours", "3\n");
         write("theirs", "9\n");
         let changes = [knob("ours", "1", "2"), knob("ours", "2", "3"), knob("theirs", "1", "2")];
-        let dry = undo("/".as_ref(), &changes, None, true);
+        let dry = undo("/".as_ref(), trail(&changes, None), true);
         assert_eq!(
             (dry.knobs, std::fs::read_to_string(dir.path().join("ours")).unwrap()),
             (1, "3\n".into())
         );
-        let undone = undo("/".as_ref(), &changes, None, false);
+        let undone = undo("/".as_ref(), trail(&changes, None), false);
         assert_eq!((undone.knobs, undone.changed_since), (1, 1));
         assert_eq!(std::fs::read_to_string(dir.path().join("ours")).unwrap(), "1");
         assert_eq!(std::fs::read_to_string(dir.path().join("theirs")).unwrap(), "9\n");

@@ -72,6 +72,7 @@ impl Scene {
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
                 grade: EvidenceGrade::HintingFaults,
+                stirred: false,
                 kernel_tiering: false,
                 costs: Costs::default(),
             },

@@ -168,6 +168,9 @@ pub struct Snapshot {
     pub sharing: Vec<Sharing>,
     /// Best grade of the evidence at hand.
     pub grade: EvidenceGrade,
+    /// Since all had converged, faults have come that tell of another phase. (The loop fills it in.)
+    #[serde(default)]
+    pub stirred: bool,
     /// Whether the kernel moves pages between tiers: then we move none.
     pub kernel_tiering: bool,
     /// What acting costs here, measured while acting.

@@ -5,11 +5,13 @@
 //! nodes of 32 CPUs in 8 groups of one hop, two hops between groups; all threads busy. `settled`:
 //! everybody is placed beside their memory. `new`: they are there, but not placed yet.
 //! `scattered`: threads are anywhere.
-//! `growth` is the time per task against the row before, over what n log n would be.
+//! `growth` is the time per task against the row before, over what n log n would be. `plan` differs
+//! where a plan does.
 
 use numaherd_model::{
     Bytes, CpuId, EvidenceGrade, Nanos, Node, NodeFaults, NodeId, NodeState, Pages, Placement,
-    ProcessId, Region, RegionId, RegionUse, Sharing, Snapshot, Task, TaskId, TaskState, Topology,
+    Plan, ProcessId, Region, RegionId, RegionUse, Sharing, Snapshot, Task, TaskId, TaskState,
+    Topology,
 };
 use numaherd_placement::Herd;
 
@@ -17,6 +19,8 @@ const NODES: u32 = 64;
 const CPUS: u32 = NODES * 32;
 const THREADS: u32 = 8;
 const REPEATS: usize = 5;
+/// Tasks that are decided on in one measurement, at least: the smallest load alone takes too short.
+const TASKS_AT_ONCE: u32 = 10_000;
 
 #[derive(Clone, Copy, PartialEq)]
 enum Load {
@@ -115,6 +119,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         regions: (0..2 * tasks).map(region).collect(),
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,
+        stirred: false,
         kernel_tiering: false,
         costs: Default::default(),
         topology,
@@ -123,41 +128,50 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
 
 /// CPU time of this process so far, in milliseconds: what else the host does hardly matters.
 fn cpu_ms() -> f64 {
+    // The kernel brings the count up to date when it looks for somebody else to run.
+    std::thread::yield_now();
     let text = std::fs::read_to_string("/proc/self/schedstat").expect("a Linux with schedstats");
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());
     ns.expect("nanoseconds come first") / 1e6
 }
 
-/// Median milliseconds of a first decision, with the least and the greatest, and its actions.
-fn measure(tasks: u32, load: Load) -> ([f64; 3], usize) {
+/// Median milliseconds of a first decision, with the least and the greatest, and its plan.
+fn measure(tasks: u32, load: Load) -> ([f64; 3], Plan) {
     let snapshot = snapshot(tasks, load);
-    let mut actions = 0;
+    let times = (TASKS_AT_ONCE / tasks).max(1);
+    let mut plan = Plan::default();
     let mut run = |_| {
-        let mut herd = Herd::new();
         let start = cpu_ms();
-        actions = herd.decide(&snapshot).actions.len();
-        cpu_ms() - start
+        (0..times).for_each(|_| plan = Herd::new().decide(&snapshot));
+        (cpu_ms() - start) / f64::from(times)
     };
     let mut all: Vec<f64> = (0..REPEATS).map(&mut run).collect();
     all.sort_by(f64::total_cmp);
-    ([all[REPEATS / 2], all[0], all[REPEATS - 1]], actions)
+    ([all[REPEATS / 2], all[0], all[REPEATS - 1]], plan)
+}
+
+/// A few digits of a plan (FNV-1a).
+fn digest(plan: &Plan) -> u32 {
+    let text = format!("{plan:?}");
+    text.bytes().fold(0x811c_9dc5, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 fn main() {
     println!("{REPEATS} decisions each; milliseconds of CPU time");
-    println!("load          tasks    median       min       max   actions   growth");
+    println!("load          tasks    median       min       max   actions   growth      plan");
     let loads = [("settled", Load::Settled), ("new", Load::New), ("scattered", Load::Scattered)];
     let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
     let wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     for (name, load) in loads.into_iter().filter(|(name, _)| wanted(name)) {
         let mut before: Option<f64> = None;
         for tasks in [1_000, 10_000, 100_000] {
-            let ([median, min, max], actions) = measure(tasks, load);
+            let ([median, min, max], plan) = measure(tasks, load);
+            let (actions, digest) = (plan.actions.len(), digest(&plan));
             let n = f64::from(tasks);
             let per = median / (n * n.log2());
             let growth = before.map_or(String::new(), |last| format!("{:.2}", per / last));
             println!(
-                "{name:<10} {tasks:>8} {median:>9.1} {min:>9.1} {max:>9.1} {actions:>9} {growth:>8}"
+                "{name:<10} {tasks:>8} {median:>9.1} {min:>9.1} {max:>9.1} {actions:>9} {growth:>8}  {digest:08x}"
             );
             before = Some(per);
         }

@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use crate::demand::{Amounts, Demand};
+use crate::demand::{Amounts, Bundle, Demand};
 
 /// See the module.
 pub struct Assignment<'a> {
@@ -24,15 +24,22 @@ pub struct Assignment<'a> {
     place: Vec<usize>,
     /// How often one came to each node or left it.
     changes: Vec<usize>,
-    weights: Vec<Amounts>,
-    /// For each bundle that several use on a large machine, the nodes that can be cheapest for its
-    /// memory, with Σ weight × distance there ([`Demand::fars`]).
-    fars: Vec<Amounts>,
-    /// Where each bundle's memory is cheapest, and what it costs there.
-    memory: Vec<(usize, u64)>,
+    bundles: Vec<Spread>,
     task_cost: u64,
     total: u64,
     scratch: Amounts,
+}
+
+/// How a bundle's users are spread, and what that costs.
+struct Spread {
+    /// Their weight on each node that has some.
+    weights: Amounts,
+    /// Of a bundle that several use on a large machine, the nodes that can be cheapest for its
+    /// memory, with Σ weight × distance there ([`Demand::fars`]).
+    fars: Amounts,
+    /// Where its memory is cheapest, and what it costs there.
+    memory: usize,
+    cost: u64,
 }
 
 impl<'a> Assignment<'a> {
@@ -48,12 +55,13 @@ impl<'a> Assignment<'a> {
         let load = members.iter().map(Vec::len).collect();
         let mut traffic = vec![0; demand.nodes.len()];
         at.iter().zip(&demand.tasks).for_each(|(&node, task)| traffic[node] += task.traffic);
-        let weights: Vec<_> = demand.bundles.iter().map(|bundle| bundle.weights(&at)).collect();
-        let with_weights = demand.bundles.iter().zip(&weights);
-        let fars = with_weights.map(|(bundle, weights)| demand.fars(bundle, weights)).collect();
-        let costs = demand.bundles.iter().zip(&weights);
-        let memory: Vec<_> = costs.map(|(b, weights)| demand.best_memory(b, weights)).collect();
-        let total = memory.iter().map(|(_, cost)| cost).sum();
+        let spread = |bundle: &Bundle| {
+            let weights = bundle.weights(&at);
+            let (memory, cost) = demand.best_memory(bundle, &weights);
+            Spread { fars: demand.fars(bundle, &weights), weights, memory, cost }
+        };
+        let bundles: Vec<Spread> = demand.bundles.iter().map(spread).collect();
+        let total = bundles.iter().map(|spread| spread.cost).sum();
         Assignment {
             changes: vec![0; demand.nodes.len()],
             scratch: Amounts::new(),
@@ -63,9 +71,7 @@ impl<'a> Assignment<'a> {
             traffic,
             members,
             place,
-            weights,
-            fars,
-            memory,
+            bundles,
             task_cost,
             total,
         }
@@ -93,17 +99,17 @@ impl<'a> Assignment<'a> {
 
     /// What one bundle costs.
     pub fn cost_of(&self, bundle: usize) -> u64 {
-        self.memory[bundle].1
+        self.bundles[bundle].cost
     }
 
     /// The node where one bundle's memory is cheapest.
     pub fn memory_of(&self, bundle: usize) -> usize {
-        self.memory[bundle].0
+        self.bundles[bundle].memory
     }
 
     /// The weight of a bundle's users on each node that has some.
     pub fn weights(&self, bundle: usize) -> &[(usize, u64)] {
-        &self.weights[bundle]
+        &self.bundles[bundle].weights
     }
 
     /// Tasks that claim a CPU on each node.
@@ -177,15 +183,24 @@ impl<'a> Assignment<'a> {
         self.total += self.task_cost * u64::from(from == who.now);
         self.total -= self.task_cost * u64::from(to == who.now);
         for &(b, weight) in &who.bundles {
-            let weights = &mut self.weights[b];
-            shift(weights, weight, from, to);
-            let bundle = &self.demand.bundles[b];
-            self.fars[b] = self.demand.fars(bundle, weights);
-            let best = self.demand.cheapest(bundle, &self.fars[b]);
-            let best = best.unwrap_or_else(|| self.demand.best_memory(bundle, weights));
-            let before = std::mem::replace(&mut self.memory[b], best);
-            self.total = self.total - before.1 + best.1;
+            let (spread, bundle) = (&mut self.bundles[b], &self.demand.bundles[b]);
+            shift(&mut spread.weights, weight, from, to);
+            spread.shift_fars(self.demand, bundle, weight, from, to);
+            let best = self.demand.cheapest(bundle, &spread.fars);
+            let best = best.unwrap_or_else(|| self.demand.best_memory(bundle, &spread.weights));
+            self.total = self.total - spread.cost + best.1;
+            (spread.memory, spread.cost) = best;
         }
+    }
+
+    /// Has a look at the assignment as it would be with a task elsewhere.
+    pub fn with(&mut self, task: usize, to: usize, look: impl FnOnce(&mut Self)) {
+        let from = self.at[task];
+        let changes = (self.changes[from], self.changes[to]);
+        self.put(task, to);
+        look(self);
+        self.put(task, from);
+        (self.changes[from], self.changes[to]) = changes;
     }
 
     fn move_member(&mut self, task: usize, from: usize, to: usize) {
@@ -212,48 +227,19 @@ impl<'a> Assignment<'a> {
         total += self.task_cost * u64::from(to != who.now);
         total -= self.task_cost * u64::from(from != who.now);
         for &(b, weight) in &who.bundles {
-            let bundle = &self.demand.bundles[b];
+            let (spread, bundle) = (&self.bundles[b], &self.demand.bundles[b]);
             let cost = if bundle.users.len() == 1 {
                 self.demand.best_memory(bundle, &[(to, weight)]).1
-            } else if let Some(cost) = self.cost_with(b, weight, from, to) {
+            } else if let Some(cost) = spread.cost_with(self.demand, bundle, weight, from, to) {
                 cost
             } else {
-                self.scratch.clone_from(&self.weights[b]);
+                self.scratch.clone_from(&spread.weights);
                 shift(&mut self.scratch, weight, from, to);
                 self.demand.best_memory(bundle, &self.scratch).1
             };
-            total = total - self.memory[b].1 + cost;
+            total = total - spread.cost + cost;
         }
         total
-    }
-
-    /// What a bundle would cost with a weight elsewhere, from what is kept of it; `None` where that is
-    /// not enough.
-    fn cost_with(&self, b: usize, weight: u64, from: usize, to: usize) -> Option<u64> {
-        let (demand, weights) = (self.demand, &self.weights[b]);
-        let bundle = &demand.bundles[b];
-        let mut best = None;
-        let mut try_at = |node: usize, far: u64| {
-            let far = far + weight * demand.distance(node, to);
-            let price = demand.price(bundle, node, far - weight * demand.distance(node, from));
-            if price.is_some() && (best.is_none() || price < best) {
-                best = price;
-            }
-        };
-        let on_from = weights.iter().find(|(node, _)| *node == from)?.1;
-        let mut has_to = false;
-        for &(node, far) in &self.fars[b] {
-            has_to |= node == to;
-            // Nobody would be left there.
-            if node != from || on_from > weight || bundle.pages_on(node) > 0 {
-                try_at(node, far);
-            }
-        }
-        if !has_to && !self.fars[b].is_empty() {
-            let far = weights.iter().map(|&(node, weight)| weight * demand.distance(to, node));
-            try_at(to, far.sum());
-        }
-        best.map(|(_, cost)| cost)
     }
 
     /// Nodes worth a look for a task: where most memory of its bundles lies, where most of their
@@ -267,7 +253,8 @@ impl<'a> Assignment<'a> {
                 let others = of.iter().filter(|(node, _)| *node != here);
                 others.map(|&(node, amount)| (amount, Reverse(node))).max()
             };
-            let most = [elsewhere(&self.demand.bundles[b].pages), elsewhere(&self.weights[b])];
+            let most =
+                [elsewhere(&self.demand.bundles[b].pages), elsewhere(&self.bundles[b].weights)];
             for (_, Reverse(node)) in most.into_iter().flatten() {
                 if !nodes.contains(&node) {
                     nodes.push(node);
@@ -280,6 +267,71 @@ impl<'a> Assignment<'a> {
         nodes.retain(|&node| self.allows(task, node));
         nodes.sort_unstable();
     }
+}
+
+impl Spread {
+    /// What the bundle would cost with a weight elsewhere, from what is kept of it; `None` where that
+    /// is not enough.
+    fn cost_with(
+        &self,
+        demand: &Demand,
+        bundle: &Bundle,
+        weight: u64,
+        from: usize,
+        to: usize,
+    ) -> Option<u64> {
+        let mut best = None;
+        let mut try_at = |node: usize, far: u64| {
+            let far = far + weight * demand.distance(node, to);
+            let price = demand.price(bundle, node, far - weight * demand.distance(node, from));
+            if price.is_some() && (best.is_none() || price < best) {
+                best = price;
+            }
+        };
+        let on_from = self.weights.iter().find(|(node, _)| *node == from)?.1;
+        let mut has_to = false;
+        for &(node, far) in &self.fars {
+            has_to |= node == to;
+            // Nobody would be left there.
+            if node != from || on_from > weight || bundle.pages_on(node) > 0 {
+                try_at(node, far);
+            }
+        }
+        if !has_to && !self.fars.is_empty() {
+            try_at(to, far_from(demand, to, &self.weights));
+        }
+        best.map(|(_, cost)| cost)
+    }
+
+    /// Takes into account that a weight was shifted: what [`Demand::fars`] would say now.
+    fn shift_fars(
+        &mut self,
+        demand: &Demand,
+        bundle: &Bundle,
+        weight: u64,
+        from: usize,
+        to: usize,
+    ) {
+        if self.fars.is_empty() {
+            return;
+        }
+        let has = |of: &Amounts, node: usize| of.iter().any(|entry| entry.0 == node);
+        if !has(&self.weights, from) && bundle.pages_on(from) == 0 {
+            self.fars.retain(|(node, _)| *node != from);
+        }
+        for (node, far) in &mut self.fars {
+            *far =
+                *far + weight * demand.distance(*node, to) - weight * demand.distance(*node, from);
+        }
+        if has(&self.weights, to) && !has(&self.fars, to) {
+            self.fars.push((to, far_from(demand, to, &self.weights)));
+        }
+    }
+}
+
+/// Σ weight × distance to memory on a node.
+fn far_from(demand: &Demand, memory: usize, weights: &[(usize, u64)]) -> u64 {
+    weights.iter().map(|&(node, weight)| weight * demand.distance(memory, node)).sum()
 }
 
 /// Moves a weight from one node to another; nodes without any are not listed.

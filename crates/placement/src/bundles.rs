@@ -8,6 +8,7 @@
 use std::borrow::Cow;
 
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, TaskId};
+use smallvec::SmallVec;
 
 use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
 use crate::objects::twins;
@@ -56,6 +57,9 @@ pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Op
     Some(if permille < LITTLE_SHARED_PERMILLE { 0 } else { permille.min(1000) })
 }
 
+/// A region's users among a process's tasks, by place: mostly few, and looked at once.
+type Users = SmallVec<[(usize, u64); 8]>;
+
 /// A process's busy tasks, by index, and how much of its memory they share.
 struct Mates {
     process: ProcessId,
@@ -77,14 +81,13 @@ impl Mates {
         }
         let begin = snapshot.regions.partition_point(|region| region.id.process < self.process);
         let own = snapshot.regions[begin..].iter().take_while(|r| r.id.process == self.process);
-        let mut known = Indices { snapshot, last: 0 };
-        let mut mate = |user: &RegionUse| {
-            let found = self.tasks.binary_search(&known.of(user.task)?);
+        let mate = |user: &RegionUse| {
+            let of = |task: &usize| snapshot.tasks[*task].id;
+            let found = self.tasks.binary_search_by_key(&user.task, of);
             Some((found.ok()?, user.faults))
         };
-        let users: Vec<Amounts> =
-            own.map(|region| in_earnest(region).filter_map(&mut mate).collect()).collect();
-        let Some(teams) = teams::split(count, users.iter().map(Amounts::as_slice)) else { return };
+        let users = own.map(|region| in_earnest(region).filter_map(mate).collect::<Users>());
+        let Some(teams) = teams::split(count, users) else { return };
         let (all, cuts) = (count as u64, teams.iter().max().map_or(1, |last| *last as u64 + 1));
         let whole = self.permille * (all - 1);
         self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);

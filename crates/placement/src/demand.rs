@@ -34,6 +34,14 @@ pub const CLAIMS_A_CPU: u32 = 250;
 /// asks for.
 const MARGIN_PERMILLE: u64 = 20;
 
+/// Of its use, per mille, what one node has to have for memory to be that node's: what
+/// [`crate::pages`] asks for.
+const MOST_USE_PERMILLE: u64 = 600;
+
+/// The part of what sharing memory out costs more than having it on one node that counts: one in so
+/// many. Guessed: enough to tell assignments of the same mean distance apart.
+const SCATTERED: u64 = 4;
+
 /// Up to so many nodes, every one is tried for a bundle's memory; beyond, those that hold some
 /// of it or run one of its users. A node that is neither can be cheapest only as a middle
 /// between many, which a handful of nodes has and where it costs little to look.
@@ -119,6 +127,8 @@ pub struct Demand {
     pub capacity: Vec<usize>,
     /// What the memory of each node may be given: no limit, until [`Bandwidth::new`] says more.
     pub bandwidth: Bandwidth,
+    /// Whether small problems count [`Demand::scatter_cost`].
+    pub scatter: bool,
     /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
     /// go there.
     pub masks: Vec<Vec<CpuSet>>,
@@ -153,6 +163,7 @@ impl Demand {
             room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
             capacity: capacity(snapshot, claims),
             bandwidth,
+            scatter: false,
             nodes,
             masks,
             tasks,
@@ -177,6 +188,13 @@ impl Demand {
     pub fn is_known(&self, task: usize) -> bool {
         let task = &self.tasks[task];
         task.claims_cpu && (task.tied || task.evidence >= MIN_FAULTS)
+    }
+
+    /// Whether two tasks use a bundle together.
+    #[must_use]
+    pub fn have_in_common(&self, a: usize, b: usize) -> bool {
+        let of_b = &self.tasks[b].bundles;
+        self.tasks[a].bundles.iter().any(|(one, _)| of_b.iter().any(|(other, _)| one == other))
     }
 
     /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
@@ -264,6 +282,38 @@ impl Demand {
             Some((full, cost, u64::MAX - bundle.pages_on(node), node))
         };
         fars.iter().filter_map(key).min().map(|(_, cost, _, node)| (node, cost))
+    }
+
+    /// What it costs beyond [`Demand::best_memory`] that a bundle's users are scattered: their mean
+    /// distance may be small with all memory on one node, but those who are elsewhere have it all far,
+    /// and the rest waits for them. So memory that several nodes use in earnest will be shared out
+    /// ([`crate::interleave`]), and this is a part of what that costs more. `weights` may name a node
+    /// several times.
+    ///
+    /// Example: four tasks on a square of nodes, SLIT 16 along its sides and 22 across, two on node 0 and
+    /// one on each of its neighbours. Memory on node 0 costs 6 + 6, no more than with two and two on
+    /// neighbours. In equal parts on three nodes it costs 2 × 4 + 6 + 6 = 20, and on the two 4 × 3 = 12.
+    #[must_use]
+    pub fn scatter_cost(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> u64 {
+        if !self.scatter || bundle.stays || bundle.users.len() < 2 || self.nodes.len() > FEW_NODES {
+            return 0;
+        }
+        let mut on = [0; FEW_NODES];
+        weights.iter().for_each(|&(node, weight)| on[node] += weight);
+        let all: u64 = on.iter().sum();
+        let most = on.iter().copied().max().unwrap_or(0);
+        if most * 1000 >= all * MOST_USE_PERMILLE {
+            return 0;
+        }
+        let is_part = |&node: &usize| on[node] * 2 >= most && self.has_memory[node];
+        let parts = (0..self.nodes.len()).filter(is_part);
+        let far = |memory: usize| -> u64 {
+            (0..self.nodes.len()).map(|cpus| on[cpus] * self.distance(memory, cpus)).sum()
+        };
+        let (count, sum) = parts.fold((0, 0), |(count, sum), node| (count + 1, sum + far(node)));
+        let least = (0..self.nodes.len()).filter(|&node| self.has_memory[node]).map(far).min();
+        let parts = u64::checked_div(sum, count).unwrap_or(0);
+        parts.saturating_sub(least.unwrap_or(0)) / SCATTERED
     }
 
     /// What all bundles cost.
@@ -367,154 +417,4 @@ fn mask(snapshot: &Snapshot, owner: &CpuSet, only: Option<usize>) -> Vec<CpuSet>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use numaherd_model::scene::Scene;
-
-    #[test]
-    fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 0, 1000);
-        scene.region(0, &[(1, 400)], &[(0, 128), (1, 384)]);
-        scene.edit().regions[0].stays = true;
-        let demand = Demand::new(&scene.snapshot());
-        // three quarters at SLIT 21: 0.75 × 11 there, a quarter of it beside most of the pages
-        assert_eq!(demand.total_cost(&[0]), SHARE * 11 * 3 / 4);
-        assert_eq!(demand.total_cost(&[1]), SHARE * 11 / 4);
-        assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]).0, 1);
-        // where the kernel tiers memory, all of it stays
-        scene.edit().regions[0].stays = false;
-        assert!(Demand::new(&scene.snapshot()).total_cost(&[1]) < SHARE);
-        scene.edit().kernel_tiering = true;
-        assert_eq!(Demand::new(&scene.snapshot()).total_cost(&[1]), SHARE * 11 / 4);
-    }
-
-    #[test]
-    fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 0, 500);
-        scene.region(0, &[(1, 300)], &[(0, 512)]);
-        scene.region(1, &[(1, 100), (2, 100)], &[(1, 512)]);
-        scene.task(2, 4, 1000);
-        let demand = Demand::new(&scene.snapshot());
-        assert_eq!(demand.bundles[0].users[..], [(0, 375_000)]);
-        assert_eq!(demand.bundles[1].users[..], [(0, 125_000), (1, SHARE)]);
-    }
-
-    #[test]
-    fn regions_with_the_same_users_are_one_bundle_and_a_stray_fault_does_not_split_it() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 0, 1000);
-        scene.task(2, 1, 1000);
-        for r in 0..4 {
-            scene.region(r, &[(1, 500), (2, if r == 2 { 5 } else { 0 })], &[(0, 512)]);
-        }
-        let demand = Demand::new(&scene.snapshot());
-        assert_eq!(demand.bundles.len(), 1);
-        assert_eq!(demand.bundles[0].pages[..], [(0, 2048)]);
-    }
-
-    #[test]
-    fn a_few_faults_in_a_shared_process_stand_for_all_its_busy_tasks() {
-        let mut scene = Scene::two_by_four();
-        for tid in 1..=4 {
-            scene.task(tid, 0, 1000);
-            scene.region(u64::from(tid), &[(tid, 512)], &[(0, 512)]);
-        }
-        // 24 of 32 pairs are switches, as 4 tasks that share everything give.
-        scene.shared(32, 24);
-        let demand = Demand::new(&scene.snapshot());
-        assert_eq!(demand.bundles.len(), 1);
-        assert!(demand.bundles[0].users.iter().all(|&(_, weight)| weight == SHARE));
-    }
-
-    #[test]
-    fn slices_that_meet_here_and_there_stay_private() {
-        let mut scene = Scene::two_by_four();
-        for tid in 1..=4 {
-            scene.task(tid, 0, 1000);
-            scene.region(u64::from(tid), &[(tid, 512)], &[(0, 512)]);
-        }
-        scene.shared(32, 3);
-        assert_eq!(Demand::new(&scene.snapshot()).bundles.len(), 4);
-    }
-
-    #[test]
-    fn with_more_tasks_than_cpus_each_node_takes_its_fair_part() {
-        let mut scene = Scene::two_by_four();
-        for tid in 1..=11 {
-            scene.task(tid, 0, 1000);
-        }
-        assert_eq!(Demand::new(&scene.snapshot()).capacity, [6, 6]);
-    }
-
-    #[test]
-    fn cpus_that_others_keep_busy_or_that_are_set_apart_are_not_counted_on() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 0, 1000);
-        scene.edit().nodes[0].others_permille = 2800;
-        scene.edit().isolated = "7".parse().unwrap();
-        let demand = Demand::new(&scene.snapshot());
-        assert_eq!(demand.capacity, [1, 3]); // 4 - 3, 4 - 1
-        assert_eq!(demand.cpus(0, 1).to_string(), "4-6");
-        // Its owner gave it nothing but a CPU that is set apart: that is where it belongs.
-        scene.edit().tasks[0].cpus_owner = "7".parse().unwrap();
-        assert_eq!(Demand::new(&scene.snapshot()).cpus(0, 1).to_string(), "7");
-    }
-
-    #[test]
-    fn where_others_take_every_cpu_there_is_still_a_fair_part() {
-        let mut scene = Scene::two_by_four();
-        scene.busy(4);
-        scene.edit().nodes.iter_mut().for_each(|node| node.others_permille = 4000);
-        assert_eq!(Demand::new(&scene.snapshot()).capacity, [2, 2]);
-    }
-
-    #[test]
-    fn a_fixed_task_has_no_choice() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 5, 1000);
-        scene.edit().tasks[0].fixed = true;
-        let demand = Demand::new(&scene.snapshot());
-        assert!(!demand.has_choice(0) && demand.cpus(0, 0).is_empty());
-        assert_eq!(demand.cpus(0, 1).to_string(), "4-7");
-    }
-
-    #[test]
-    fn memory_that_fits_nowhere_else_stays_and_tasks_go_to_it() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 4, 1000);
-        scene.region(0, &[(1, 100)], &[(0, 512)]);
-        scene.edit().costs.page_move.0 = 0;
-        // Nothing is dearer than a task that is remote: the memory would come to node 1.
-        let best = |scene: &Scene| {
-            let demand = Demand::new(&scene.snapshot());
-            demand.best_memory(&demand.bundles[0], &[(1, SHARE)])
-        };
-        assert_eq!(best(&scene), (1, 0));
-        // 4096 below the watermark, 2 % of 2 GiB are 10485 pages: 14581 + 512 are needed.
-        scene.edit().nodes[1].free.0 = 15_092;
-        assert_eq!(best(&scene), (0, SHARE * 11));
-        assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1), [0]);
-        scene.edit().nodes[1].free.0 = 15_093;
-        assert_eq!(best(&scene), (1, 0));
-        // With no room anywhere, it is as if there were.
-        scene.edit().regions[0].pages =
-            vec![(NodeId(0), numaherd_model::Pages(256)), (NodeId(1), numaherd_model::Pages(256))];
-        scene.edit().nodes.iter_mut().for_each(|node| node.free.0 = 0);
-        assert_eq!(best(&scene), (1, 0));
-    }
-
-    #[test]
-    fn moving_a_page_costs_what_it_takes_over_what_is_left() {
-        let mut scene = Scene::two_by_four();
-        scene.task(1, 0, 1000);
-        scene.region(0, &[(1, 100)], &[(1, 512)]);
-        let demand = Demand::new(&scene.snapshot());
-        // 8 us a page over a horizon of 10 s, where a whole second a second is 20e6:
-        // 8e3 * 20e6 / 10e9 = 16.
-        assert_eq!(demand.bundles[0].page_cost, 16);
-        // Cheaper than a whole task at distance 11.
-        assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]), (0, 512 * 16));
-    }
-}
+mod tests;

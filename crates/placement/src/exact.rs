@@ -30,6 +30,11 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
     }
     let weight = |&task: &usize| demand.tasks[task].bundles.iter().map(|(_, w)| w).sum::<u64>();
     tasks.sort_by_key(|task| (Reverse(weight(task)), *task));
+    let scattered: u64 = demand
+        .bundles
+        .iter()
+        .map(|bundle| demand.scatter_cost(bundle, &bundle.weights(found.at())))
+        .sum();
     let mut search = Search {
         demand,
         task_cost,
@@ -38,7 +43,7 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
         weights: vec![Vec::new(); demand.bundles.len()],
         least: (0..demand.bundles.len()).map(|b| least(demand, b, &[])).collect(),
         best: None,
-        bound: found.total(),
+        bound: found.total() + scattered,
         steps: 0,
         traffic: found.traffic().to_vec(),
         most_traffic: demand
@@ -150,5 +155,9 @@ impl Search<'_> {
 
 /// What a bundle costs with the weights assigned so far.
 fn least(demand: &Demand, b: usize, weights: &[(usize, u64)]) -> u64 {
-    demand.best_memory(&demand.bundles[b], weights).1
+    let bundle = &demand.bundles[b];
+    // While some are to come, they may turn out to be where that costs nothing.
+    let all = weights.len() == bundle.users.len();
+    let scattered = if all { demand.scatter_cost(bundle, weights) } else { 0 };
+    demand.best_memory(bundle, weights).1 + scattered
 }

@@ -9,13 +9,18 @@
 //! placed users gain must be clear, and more than what moving costs ([`Bundle::page_cost`]). Once
 //! parts are equal nobody gains, so an unchanged load ends in no moves.
 //!
+//! What lies on nodes where none of its users is comes to those where they are as soon as they have a
+//! place ([`gather`]); equal parts wait until all else is at rest ([`spread`]).
+//!
 //! Example: tasks on nodes 0 and 1, SLIT 21, use eight regions alike, all on node 0. The tasks on
 //! node 1 are at distance 11 on average, in equal parts 5.5: four regions go to node 1.
 //!
 //! Mainline does likewise page by page: `should_numa_migrate_memory` (v6.12) shares a group's pages
 //! out to the nodes where it is active.
 
-use numaherd_model::{Action, NodeId, Pages, Reason, Snapshot};
+use std::cmp::Reverse;
+
+use numaherd_model::{Action, NodeId, Pages, Reason, Region, Snapshot};
 
 use crate::demand::{Bundle, Demand};
 use crate::outlook::Outlook;
@@ -47,15 +52,81 @@ pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
                     continue;
                 };
                 left -= pages;
-                let region = &snapshot.regions[r];
-                let reason = Reason::UsersOnAll { nodes: nodes.len() as u32 };
-                let (to, pages) = (demand.nodes[to], Pages(pages));
-                let (region, len) = (region.id, region.len);
-                actions.push(Action::MovePages { region, len, to, pages, reason });
+                actions.push(share(snapshot, demand, r, to, pages, nodes.len()));
             }
         }
     }
     actions
+}
+
+/// The moves of what lies on nodes that none of its users is on, to those that they are on, at most so
+/// many pages: this need not wait until it is known who stays where among those.
+#[must_use]
+pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pages) -> Vec<Action> {
+    let mut left = most.0;
+    let mut actions = Vec::new();
+    for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
+        let weights = &outlook.of(b).weights;
+        let all_placed = bundle.users.iter().all(|&(task, _)| demand.tasks[task].placed);
+        let Some(nodes) = in_earnest(demand, weights).filter(|_| all_placed) else { continue };
+        let away = |&&(node, _): &&(usize, u64)| weights.iter().all(|user| user.0 != node);
+        let strays: Vec<(usize, u64)> = bundle.pages.iter().filter(away).copied().collect();
+        if strays.is_empty() || !comes_nearer(demand, bundle, weights, &nodes, &strays) {
+            continue;
+        }
+        let mut parts = Parts::new(snapshot, demand, bundle, &nodes);
+        for &r in &bundle.regions {
+            let at = most_of(&snapshot.regions[r]);
+            let at = at.and_then(|at| demand.nodes.binary_search(&at).ok());
+            let strays = at.is_some_and(|at| strays.iter().any(|stray| stray.0 == at));
+            let next = if strays { parts.next(snapshot, r) } else { None };
+            let Some((to, pages)) = next.filter(|(_, pages)| *pages <= left) else { continue };
+            left -= pages;
+            actions.push(share(snapshot, demand, r, to, pages, nodes.len()));
+        }
+    }
+    actions
+}
+
+/// One region's move.
+fn share(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    r: usize,
+    to: usize,
+    pages: u64,
+    nodes: usize,
+) -> Action {
+    let region = &snapshot.regions[r];
+    let reason = Reason::UsersOnAll { nodes: nodes as u32 };
+    let (to, pages, len) = (demand.nodes[to], Pages(pages), region.len);
+    Action::MovePages { region: region.id, len, to, pages, reason }
+}
+
+/// The node that has most of a region.
+fn most_of(region: &Region) -> Option<NodeId> {
+    let most = region.pages.iter().max_by_key(|(node, pages)| (*pages, Reverse(*node)));
+    most.map(|(node, _)| *node)
+}
+
+/// Whether strays in equal parts on these nodes are clearly nearer to their users, by more than moving
+/// them costs.
+fn comes_nearer(
+    demand: &Demand,
+    bundle: &Bundle,
+    weights: &[(usize, u64)],
+    nodes: &[usize],
+    strays: &[(usize, u64)],
+) -> bool {
+    let far = |memory: usize| -> u64 {
+        weights.iter().map(|&(cpus, weight)| weight * demand.distance(memory, cpus)).sum()
+    };
+    let count: u64 = strays.iter().map(|(_, pages)| pages).sum();
+    let now = strays.iter().map(|&(node, pages)| far(node) / count.max(1) * pages).sum::<u64>();
+    let then = nodes.iter().map(|&node| far(node)).sum::<u64>() / nodes.len() as u64;
+    // Both are as if all of the bundle were strays.
+    let gain = now.saturating_sub(then) / bundle.known.max(1) * count;
+    now * 1000 >= then * (1000 + CLEAR_PERMILLE) && gain > count.saturating_mul(bundle.page_cost)
 }
 
 /// The nodes that use a bundle in earnest, ascending, if they are several and none has most of it.
@@ -128,9 +199,7 @@ impl Parts<'_> {
     /// if that makes parts more equal.
     fn next(&mut self, snapshot: &Snapshot, r: usize) -> Option<(usize, u64)> {
         let region = &snapshot.regions[r];
-        let most =
-            region.pages.iter().max_by_key(|(node, pages)| (*pages, std::cmp::Reverse(*node)));
-        let &(at, _) = most.filter(|_| !region.rests)?;
+        let at = most_of(region).filter(|_| !region.rests)?;
         let at = self.demand.nodes.binary_search(&at).ok()?;
         let known = region.known_pages().0;
         let &to = self.nodes.iter().min_by_key(|&&node| (self.have[node], node))?;
@@ -173,10 +242,16 @@ mod tests {
 
     /// Where each region goes that goes anywhere.
     fn planned(scene: &Scene, most: Pages) -> Vec<(u64, u32)> {
+        planned_by(spread, scene, most)
+    }
+
+    type Plan = fn(&Snapshot, &Demand, &Outlook, Pages) -> Vec<Action>;
+
+    fn planned_by(plan: Plan, scene: &Scene, most: Pages) -> Vec<(u64, u32)> {
         let snapshot = scene.snapshot();
         let demand = Demand::new(&snapshot);
         let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
-        let actions = spread(&snapshot, &demand, &Outlook::new(&demand, &at), most);
+        let actions = plan(&snapshot, &demand, &Outlook::new(&demand, &at), most);
         let of = |action: &Action| match action {
             Action::MovePages { region, to, reason: Reason::UsersOnAll { nodes: 2 }, .. } => {
                 ((region.start - (1 << 30)) >> 21, to.0)
@@ -235,5 +310,25 @@ mod tests {
         (0..4).for_each(|r| scene.region(r, &users, &[(2, 512)]));
         scene.shared(100, 90);
         assert_eq!(planned(&scene, MOST), [(0, 0), (1, 1), (2, 0), (3, 1)]);
+    }
+
+    #[test]
+    fn strays_are_gathered_once_their_users_have_a_place_and_what_is_with_some_stays() {
+        let mut scene = Scene::even(3, 4);
+        scene.busy(8);
+        let users: Vec<(u32, u64)> = (1..=8).map(|tid| (tid, 100)).collect();
+        (0..4).for_each(|r| scene.region(r, &users, &[(0, 512)]));
+        (4..8).for_each(|r| scene.region(r, &users, &[(2, 512)]));
+        scene.shared(100, 90);
+        assert_eq!(planned_by(gather, &scene, MOST), []);
+        for task in &mut scene.edit().tasks {
+            task.home = Some(NodeId(task.last_cpu.0 / 4));
+        }
+        // node 0 has four: all four strays go to node 1
+        assert_eq!(planned_by(gather, &scene, MOST), [(4, 1), (5, 1), (6, 1), (7, 1)]);
+        assert_eq!(planned_by(gather, &scene, Pages(1200)), [(4, 1), (5, 1)]);
+        // 4 × 512 pages of a second each
+        scene.edit().costs.page_move.0 = 1_000_000_000;
+        assert_eq!(planned_by(gather, &scene, MOST), []);
     }
 }

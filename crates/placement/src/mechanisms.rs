@@ -20,18 +20,24 @@ pub struct Mechanisms {
     pub turns: bool,
     /// Groups are spread whose traffic one node's memory does not carry.
     pub bandwidth: bool,
+    /// A group that one node does not hold is put on as few and as near nodes as possible, even where the
+    /// mean distance is no less. In small problems.
+    pub scatter: bool,
     /// Small problems are solved exactly. Without: by moves and swaps alone.
     pub exact: bool,
     /// Where tasks crowd, those that are already right are held.
     pub hold: bool,
     /// A placed task that waits for a CPU is let go.
     pub relief: bool,
+    /// Faults that tell of another phase wake the loop, and old evidence counts for less. (It is the loop
+    /// that hears them.)
+    pub stir: bool,
     /// With nothing to do for a while, all has converged. Without: only if nearly all is local.
     pub quiet: bool,
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 14] = [
     "pages",
     "interleave",
     "coverage",
@@ -40,9 +46,11 @@ pub const NAMES: [&str; 12] = [
     "teams",
     "turns",
     "bandwidth",
+    "scatter",
     "exact",
     "hold",
     "relief",
+    "stir",
     "quiet",
 ];
 
@@ -57,9 +65,11 @@ impl Default for Mechanisms {
             teams: true,
             turns: true,
             bandwidth: true,
+            scatter: true,
             exact: true,
             hold: true,
             relief: true,
+            stir: true,
             quiet: true,
         }
     }
@@ -77,9 +87,11 @@ impl Mechanisms {
             "teams" => &mut self.teams,
             "turns" => &mut self.turns,
             "bandwidth" => &mut self.bandwidth,
+            "scatter" => &mut self.scatter,
             "exact" => &mut self.exact,
             "hold" => &mut self.hold,
             "relief" => &mut self.relief,
+            "stir" => &mut self.stir,
             "quiet" => &mut self.quiet,
             _ => return false,
         };
@@ -111,9 +123,11 @@ mod tests {
             teams: false,
             turns: false,
             bandwidth: false,
+            scatter: false,
             exact: false,
             hold: false,
             relief: false,
+            stir: false,
             quiet: false,
         };
         assert_eq!(all, none);

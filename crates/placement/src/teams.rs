@@ -25,9 +25,9 @@ const SURE: u64 = 8;
 /// The team of each of `count` tasks, from 0; none where they are one, or it cannot be told. `regions`
 /// are the users of each, ascending, with their faults.
 #[must_use]
-pub fn split<'a>(
+pub fn split(
     count: usize,
-    regions: impl Iterator<Item = &'a [(usize, u64)]>,
+    regions: impl Iterator<Item = impl AsRef<[(usize, u64)]>>,
 ) -> Option<Vec<usize>> {
     if count < 2 {
         return None;
@@ -36,8 +36,9 @@ pub fn split<'a>(
     let mut seen = 0;
     let mut regions_of = vec![0_u64; count];
     let mut all_regions = 0;
-    for users in regions.filter(|users| !users.is_empty()) {
-        all_regions += 1;
+    for region in regions {
+        let users = region.as_ref();
+        all_regions += u64::from(!users.is_empty());
         users.iter().for_each(|(task, _)| regions_of[*task] += 1);
         for (nth, &(a, of_a)) in users.iter().enumerate() {
             for &(b, of_b) in &users[nth + 1..] {
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     fn told(count: usize, regions: &[Vec<(usize, u64)>]) -> Option<Vec<usize>> {
-        split(count, regions.iter().map(Vec::as_slice))
+        split(count, regions.iter())
     }
 
     /// Regions that each show two tasks, as given.

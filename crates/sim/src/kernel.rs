@@ -14,7 +14,7 @@ use numaherd_model::{
 };
 
 use crate::account::Place;
-use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Sim, State, TraceEvent};
+use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Seen, Sim, State, TraceEvent};
 use crate::machine::LINE_BYTES;
 use crate::rmap::Moving;
 
@@ -68,11 +68,9 @@ impl Sim {
             }
         }
         let process = &mut self.processes[self.tasks[t].process];
-        let block = &mut process.blocks[b];
-        block.armed = false;
-        block.last_task = t as u32 + 1;
-        block.last_cpu = self.tasks[t].cpu as u16;
-        let home = usize::from(block.home);
+        process.blocks[b].armed = false;
+        process.seen[b] = Seen { task: t as u32 + 1, cpu: self.tasks[t].cpu as u16 };
+        let home = usize::from(process.blocks[b].home);
         let home = self.node_id(home);
         flags |= if home == touch.node { FaultFlags::FAULT_LOCAL } else { 0 };
         if self.options.watch_faults && self.now >= self.no_faults_until {
@@ -85,18 +83,16 @@ impl Sim {
     fn touch(&self, t: usize, b: usize) -> Touch {
         let task = &self.tasks[t];
         let process = &self.processes[task.process];
-        let block = &process.blocks[b];
-        let last = block
-            .last_task
-            .checked_sub(1)
-            .map(|last| (self.rest[last as usize].id, CpuId(u32::from(block.last_cpu))));
+        let seen = process.seen[b];
+        let last = seen.task.checked_sub(1);
+        let last = last.map(|last| (self.rest[last as usize].id, CpuId(u32::from(seen.cpu))));
         Touch {
             time: Nanos(self.now),
             task: self.rest[t].id,
             process: process.id,
             cpu: CpuId(task.cpu as u32),
             node: self.node_id(self.node_of[task.cpu]),
-            home: self.node_id(usize::from(block.home)),
+            home: self.node_id(usize::from(process.blocks[b].home)),
             pages: Pages(BLOCK_PAGES),
             last,
             page: (task.process as u64) << 32 | b as u64,

@@ -11,14 +11,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Found, Pace, Turn};
-use numaherd_linux::ReadError;
-use numaherd_linux::knobs::{Knob, KnobError};
+use numaherd_linux::knobs::Knob;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::{affinity, clock, identity};
 use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
-use numaherd_placement::herd::CONVERGED_PERMILLE;
 use numaherd_placement::{Herd, Mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -28,30 +26,14 @@ use crate::session::{MARK, Session, tell};
 use crate::targets::Targets;
 use crate::{interrupt, runs};
 
+use scan::Scan;
+
+mod scan;
+
 /// Longest sleep between two looks at signals and at the supervisor.
 const NAP: Duration = Duration::from_millis(150);
-
-/// The kernel's scan while we need evidence: soon and often. The upper bound matters as much as
-/// the lower: seen on 6.12, the kernel takes most faults for private ones and scans ever slower.
-/// The delay must not be too short either: since 6.4 the kernel forgets within four delays which
-/// threads use a mapping, and with 100 ms it hardly scanned at all any more; 300 ms gave the
-/// earliest evidence of 100, 300, 500 and 1000 (numa01 on the emulated 2x4).
-const SCAN_QUICK: [(Knob, &str); 4] = [
-    (Knob::ScanSize, "256"),
-    (Knob::ScanDelay, "300"),
-    (Knob::ScanPeriodMin, "100"),
-    (Knob::ScanPeriodMax, "100"),
-];
-/// And once everything has converged: a little, but without end. Left to itself the kernel scans ever
-/// more seldom, and a program that goes on with other memory was not noticed for 24 s (phases, 6.12).
-/// At most 2048 base pages a second of a process are armed so, which at a microsecond or two a fault
-/// is less than 0.5 % of a CPU.
-const SCAN_SLOW: [(Knob, &str); 4] = [
-    (Knob::ScanSize, "16"),
-    (Knob::ScanDelay, "1000"),
-    (Knob::ScanPeriodMax, "2000"),
-    (Knob::ScanPeriodMin, "2000"),
-];
+/// The same while evidence is awaited. Guessed: a waking costs a few dozen microseconds.
+const SHORT_NAP: Duration = Duration::from_millis(30);
 
 /// What a run came to, for `compare`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -153,7 +135,9 @@ struct Runner {
     summary: Summary,
     summary_file: Option<File>,
     verbose: bool,
-    slow: bool,
+    scan: Scan,
+    /// Pages of all faults so far.
+    fault_pages: u64,
     /// Local share that the log was told of last, while converged.
     told: Option<u32>,
     /// What the last turn came to, in words.
@@ -172,8 +156,8 @@ impl Runner {
         session: &mut Session,
     ) -> Result<(Runner, Option<Child>)> {
         if args.tune_kernel {
-            tune(session, &[(Knob::NumaBalancing, "1")])?;
-            tune(session, &SCAN_QUICK)?;
+            scan::set(session, Knob::NumaBalancing, "1")?;
+            Scan::Seek.set(session)?;
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf);
@@ -200,14 +184,15 @@ impl Runner {
         })?;
         let placement = Herd::with(parts);
         let runner = Runner {
-            controller: Controller::new(placement),
+            controller: Controller::new(placement).stirs(parts.stir),
             machine,
             targets,
             log,
             summary: Summary { evidence, ..Summary::default() },
             summary_file,
             verbose: args.verbose || only_says(args),
-            slow: false,
+            scan: Scan::Seek,
+            fault_pages: 0,
             told: None,
             said: Vec::new(),
             aside: BTreeMap::new(),
@@ -259,16 +244,18 @@ impl Runner {
             {
                 return Ok(ExitCode::SUCCESS);
             }
-            let enough = has_enough_evidence(&turn, self.slow);
-            if args.tune_kernel && enough != self.slow {
-                self.slow = enough;
-                tune(session, if self.slow { &SCAN_SLOW } else { &SCAN_QUICK })?;
+            let scan = self.scan.after(&turn, (self.summary.faults, self.fault_pages));
+            if args.tune_kernel && scan != self.scan {
+                self.scan = scan;
+                scan.set(session)?;
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
             let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
             rotation.iter_mut().for_each(Rotation::step);
-            let until = Instant::now() + Duration::from_nanos(wait.0);
+            let begun = Instant::now();
+            let until = begun + Duration::from_nanos(wait.0);
+            let nap = if turn.plan.converged { NAP } else { SHORT_NAP };
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();
                 if interrupted.load(Ordering::Relaxed) {
@@ -282,7 +269,16 @@ impl Runner {
                 {
                     return Ok(code_of(status));
                 }
-                std::thread::sleep(left.min(NAP));
+                let heard = self.machine.listen()?;
+                let waited = Nanos(begun.elapsed().as_nanos() as u64);
+                let wakes = match turn.plan.converged {
+                    true => self.controller.is_stirred(heard),
+                    false => self.pace.wakes(waited, heard.len()),
+                };
+                if wakes {
+                    break;
+                }
+                std::thread::sleep(left.min(nap));
             }
         }
     }
@@ -290,6 +286,7 @@ impl Runner {
     fn record(&mut self, turn: &Turn) {
         self.summary.turns += 1;
         self.summary.faults += turn.faults as u64;
+        self.fault_pages += turn.fault_pages.0;
         self.summary.pages_moved += turn.moved().0;
         let state = Event::State {
             strength_permille: turn.plan.strength_permille,
@@ -361,38 +358,6 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
     };
     log.record(session.opening()).context("cannot write the log")?;
     Ok(log)
-}
-
-/// Whether the kernel need not scan quickly: all has converged, or was so and nearly all is local still,
-/// and a few stragglers do not need everybody's memory looked at ten times a second.
-fn has_enough_evidence(turn: &Turn, had: bool) -> bool {
-    let plan = &turn.plan;
-    let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
-    plan.converged
-        || had && plan.waiting.is_none() && plan.strength_permille >= CONVERGED_PERMILLE && !places
-}
-
-/// Sets knobs. One that the kernel keeps locked stays as it is, and we go on without.
-fn tune(session: &mut Session, knobs: &[(Knob, &str)]) -> Result<()> {
-    for (knob, value) in knobs {
-        match session.set_knob(*knob, value) {
-            Err(error) if is_locked(&error) => {
-                eprintln!("numaherd: {error}: it stays as it is");
-            }
-            set => set?,
-        }
-    }
-    Ok(())
-}
-
-/// Whether a knob is refused to us: lockdown closes debugfs even to root.
-fn is_locked(error: &anyhow::Error) -> bool {
-    let source = match (error.downcast_ref::<ReadError>(), error.downcast_ref::<KnobError>()) {
-        (Some(ReadError::Read { source, .. }), _) => source,
-        (_, Some(KnobError::Refused { source, .. })) => source,
-        _ => return false,
-    };
-    source.kind() == std::io::ErrorKind::PermissionDenied
 }
 
 fn create(path: &Path) -> Result<File> {

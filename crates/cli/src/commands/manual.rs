@@ -8,6 +8,7 @@ use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::args::{Cli, Manual, PftArgs};
+use crate::drop_in::USAGES;
 
 /// Names as which the program behaves as numactl does, and so has `run`'s completions' page.
 const NUMACTL: &str = "numactl";
@@ -27,13 +28,39 @@ pub fn run(args: &Manual) -> Result<ExitCode> {
         write(&man.join(format!("{name}.1")), text)?;
     }
     // numactl is `run`
-    write(&man.join(format!("numaherd-as-{NUMACTL}.1")), b".so man1/numaherd-run.1\n")?;
+    write(&man.join(as_tool(NUMACTL)), b".so man1/numaherd-run.1\n")?;
+    for (tool, usage) in USAGES {
+        write(&man.join(as_tool(tool)), link_page(tool, usage).as_bytes())?;
+    }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         let file = clap_complete::generate_to(shell, &mut whole(), "numaherd", &completions);
         file.with_context(|| format!("cannot write completions for {shell}"))?;
     }
-    println!("{} man pages and completions of 3 shells in {}", pages.len() + 1, args.dir.display());
+    let count = pages.len() + 1 + USAGES.len();
+    println!("{count} man pages and completions of 3 shells in {}", args.dir.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// The file of the page for the program under another tool's name.
+fn as_tool(tool: &str) -> String {
+    format!("numaherd-as-{tool}.1")
+}
+
+/// The page of a link by the name of another tool.
+fn link_page(tool: &str, usage: &str) -> String {
+    let plain = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
+    // A line that begins with a dot would be a request.
+    let usage: String =
+        usage.trim_end().lines().map(|line| format!("\\&{}\n", plain(line))).collect();
+    format!(
+        ".TH numaherd-as-{tool} 1 \"\" \"numaherd {}\"\n\
+         .SH NAME\nnumaherd\\-as\\-{tool} \\- what numaherd does when it is called {tool}\n\
+         .SH SYNOPSIS\n.nf\n{usage}.fi\n\
+         .SH DESCRIPTION\nStarted by a link of the name {tool}, numaherd takes these arguments, and prints and \
+         exits as that tool does.\n\
+         .SH \"SEE ALSO\"\nnumaherd(1), {tool}(8)\n",
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 /// The command line with `bench pft`, which has options of its own and is not read as a part of it.
@@ -97,6 +124,11 @@ mod tests {
             ("numaherd-lab-run", "machine"),
             ("numaherd-bench-pft", "cache\\-lines"),
             ("numaherd-memtoy", ".nf\nCommands:\n"),
+            ("numaherd-as-numactl", "numaherd-run.1"),
+            ("numaherd-as-numastat", "\\-z to skip rows"),
+            ("numaherd-as-migratepages", "from\\-nodes to\\-nodes"),
+            ("numaherd-as-memhog", "\\-rNUM"),
+            ("numaherd-as-numad", "NCPUS[:MB]"),
         ] {
             assert!(text(&format!("man1/{page}.1")).contains(word), "{page} lacks {word}");
         }

@@ -12,7 +12,8 @@ use numaherd_model::NodeSet;
 /// Bytes filled for each dot.
 const PIECE: usize = 10 << 20;
 
-const USAGE: &str = "memhog [-fFILE] [-rNUM] size[kmg] [policy [nodeset]]
+/// As it is printed.
+pub const USAGE: &str = "memhog [-fFILE] [-rNUM] size[kmg] [policy [nodeset]]
 -f mmap is backed by FILE
 -rNUM repeat memset NUM times
 -H disable transparent hugepages

@@ -5,7 +5,8 @@ use std::process::ExitCode;
 use numaherd_linux::sys::mempolicy;
 use numaherd_mempolicy::lists::c_number;
 
-const USAGE: &str = "usage: migratepages pid from-nodes to-nodes
+/// As it is printed.
+pub const USAGE: &str = "usage: migratepages pid from-nodes to-nodes
 
 nodes is a comma delimited list of node numbers or A-B ranges or all.
 ";

@@ -16,7 +16,8 @@ use numaherd_placement::nodeset::{self, Capacity};
 /// How long CPUs are watched (chosen: several ticks of every CPU, and libvirt waits).
 const SAMPLE: Duration = Duration::from_millis(500);
 
-const USAGE: &str = "usage: numad -w NCPUS[:MB]
+/// As it is printed.
+pub const USAGE: &str = "usage: numad -w NCPUS[:MB]
 prints the nodes that suit a process with so many busy CPUs and so much memory;
 to keep tasks and memory together there is `numaherd balance`";
 

@@ -16,7 +16,8 @@ use numaherd_linux::memory::numa_maps;
 use numaherd_linux::sys::pages;
 use numaherd_model::NodeId;
 
-const USAGE: &str =
+/// As it is printed.
+pub const USAGE: &str =
     "Usage: numastat [-c] [-m] [-n] [-p <PID>|<pattern>] [-s[<node>]] [-v] [-V] [-z] [ <PID>|<pattern>... ]
 -c to minimize column widths
 -m to show meminfo-like system-wide memory usage

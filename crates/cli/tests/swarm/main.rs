@@ -20,8 +20,8 @@ use std::rc::Rc;
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::system::Machine as _;
-use numaherd_linux::undo::undo_on;
-use numaherd_model::{Action, Change, CpuId, Journal, Nanos, Outcome, WorldError};
+use numaherd_linux::undo::{Trail, undo_on};
+use numaherd_model::{Action, Change, CpuId, CpuSet, Journal, Nanos, Outcome, TaskId, WorldError};
 use numaherd_placement::Herd;
 use numaherd_trace::{Event, FileJournal, LeftBehind};
 
@@ -120,7 +120,7 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
         run: "swarm".into(),
         boot: "b".into(),
         pid: 1,
-        start: 1,
+        start: shared.0.borrow().now / kernel::TICK_NS,
         about: "swarm".into(),
     };
     let journal = FileJournal::create(folder, "swarm", begin).unwrap();
@@ -221,18 +221,19 @@ fn put_back(
 ) {
     let left = LeftBehind::read(path).unwrap().expect("the first line was written whole");
     let mark = Some("NUMAHERD_RUN=swarm");
+    let trail = Trail { changes: &left.changes, mark, since: left.start };
     shared.0.borrow_mut().killed = false;
     shared.0.borrow_mut().undoing = true;
     match random.u8(..3) {
         0 => {
             shared.0.borrow_mut().fuse = Some(random.u64(..8));
-            undo_on(&mut shared.clone(), &left.changes, mark, false);
+            undo_on(&mut shared.clone(), trail, false);
             *story.faults.entry("undoing is killed").or_default() += 1;
         }
         1 => {
             shared.0.borrow_mut().fuse = None;
             shared.0.borrow_mut().locked = true;
-            let undone = undo_on(&mut shared.clone(), &left.changes, mark, false);
+            let undone = undo_on(&mut shared.clone(), trail, false);
             assert_eq!(undone.failed.len(), 2, "SEED={seed}: a locked setting is told");
             shared.0.borrow_mut().locked = false;
             *story.faults.entry("debugfs is locked").or_default() += 1;
@@ -242,7 +243,7 @@ fn put_back(
     let (mut kernel_killed, mut fuse) = (false, None);
     std::mem::swap(&mut shared.0.borrow_mut().killed, &mut kernel_killed);
     std::mem::swap(&mut shared.0.borrow_mut().fuse, &mut fuse);
-    let undone = undo_on(&mut shared.clone(), &left.changes, mark, false);
+    let undone = undo_on(&mut shared.clone(), trail, false);
     assert_eq!(undone.failed, Vec::<String>::new(), "SEED={seed}");
     story.put_back = undone.affinities as u64;
     story.coincidences = shared.0.borrow().coincidences;
@@ -301,6 +302,37 @@ fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
         // Whose owner's mask was nowhere to be had: few.
         assert!(all.excused * 4 < all.checked, "{} of {}", all.excused, all.checked);
     }
+}
+
+/// The owner of a process allows it 0-1 and 4-5, we set 0-1, a thread is born, and the cpuset becomes
+/// 4-7: the thread shows all of that, and would be tied to 0-1 once the cpuset is wide again. One that
+/// was there before is let be: whoever gave it another mask, it was not us.
+#[test]
+fn a_thread_born_with_a_mask_that_nothing_is_seen_of_is_put_back() {
+    let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+    let mut kernel = Kernel::new(1, 2, 4, true);
+    let (all, owner, ours) = (kernel.possible(), cpus("0-1,4-5"), cpus("0-1"));
+    kernel.spawn(100, None, 1);
+    kernel.clone_thread(101, 100);
+    kernel.owner_sets(100, &owner);
+    kernel.owner_sets(101, &cpus("2-3"));
+    kernel.now += kernel::TICK_NS;
+    let since = kernel.now / kernel::TICK_NS;
+    assert!(kernel.tasks.get_mut(&100).unwrap().real.set(&ours, &all, &all));
+    kernel.clone_thread(102, 100);
+    kernel.confine(1, cpus("4-7"));
+    let process = kernel.processes()[0];
+    let task = TaskId { tid: 100, start: process.start };
+    let changes = [Change::Affinity { task, process, before: owner, after: ours }];
+    let shared = Shared(Rc::new(RefCell::new(kernel)));
+    assert_eq!(shared.0.borrow().affinity(102), Some(cpus("4-7")));
+    let trail = Trail { changes: &changes, mark: None, since };
+    let undone = undo_on(&mut shared.clone(), trail, false);
+    assert_eq!((undone.affinities, undone.inherited), (2, 1));
+    shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
+    same_as_alone(0, "", &shared, &mut Story::default());
+    shared.0.borrow_mut().confine(1, all);
+    same_as_alone(0, " once all cpusets are wide", &shared, &mut Story::default());
 }
 
 /// A canary: an undoing that puts back what was seen, and not what the owner had set, is caught.

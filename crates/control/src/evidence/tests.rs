@@ -5,7 +5,7 @@ use crate::controller::tests::snapshot;
 use numaherd_model::scene::{PROCESS, task_id};
 use numaherd_model::{CpuId, FaultFlags, Pages, RegionUse};
 
-fn fault(tid: u32, address: u64, node: u32, last: Option<u8>) -> HintingFault {
+pub fn fault(tid: u32, address: u64, node: u32, last: Option<u8>) -> HintingFault {
     HintingFault {
         time: Nanos(5),
         tid,
@@ -122,4 +122,29 @@ fn dead_tasks_take_their_evidence_with_them() {
     let mut one = snapshot(1);
     evidence.fill(&mut one);
     assert!(one.regions.is_empty());
+}
+
+#[test]
+fn what_faded_is_outweighed_after_two_passes_and_where_pages_are_stays_known() {
+    let snapshot = snapshot(2);
+    let mut evidence = Evidence::new();
+    let pass = |tid: u32| -> Vec<_> {
+        (0..512).map(|i| fault(tid, 0x4000_0000 + i * 4096, 0, None)).collect()
+    };
+    (0..20).for_each(|_| evidence.add(&pass(1), &snapshot));
+    evidence.fade();
+    (0..2).for_each(|_| evidence.add(&pass(2), &snapshot));
+    let mut shown = snapshot.clone();
+    evidence.fill(&mut shown);
+    let region = &shown.regions[0];
+    // four passes at most are remembered: a quarter of those is one
+    let faults: Vec<u64> = region.users.iter().map(|user| user.faults).collect();
+    assert!(faults[0] <= 512 && faults[1] == 1024, "{faults:?}");
+    assert_eq!(region.pages, [(NodeId(0), Pages(512))]);
+    // and once is enough for who took a single fault
+    let mut few = Evidence::new();
+    few.add(&[fault(1, 0x4000_0000, 0, None)], &snapshot);
+    few.fade();
+    few.fill(&mut shown);
+    assert_eq!(shown.regions[0].users, [RegionUse { task: task_id(1), faults: 1 }]);
 }

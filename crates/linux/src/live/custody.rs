@@ -213,7 +213,8 @@ impl Custody {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
         let born_with = |ours: &Ours| {
-            let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable);
+            let kin = ours.process == process;
+            let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable, kin);
             usable.as_ref().map_or_else(|| exact(ours), inherited) && ours.owner != ours.set
         };
         // By start time too: the pid may have been that of somebody who ended since the last look.

@@ -1,0 +1,124 @@
+//! Hears from the faults that a program which had converged has gone on to other memory.
+//!
+//! Once all has converged, faults say little new and looks are rare. A phase change shows in them long
+//! before it shows in sums over several passes of the kernel's scan: pages that were touched from where
+//! they lie are touched from elsewhere. Then the loop looks at once, what was known counts for less
+//! ([`crate::evidence::Evidence::fade`]), and the placement does not call it converged for a while.
+//!
+//! Ours; no other balancer that we know of does it. Faults are pairs of few, clumped samples (one thread
+//! that takes over a slice makes several), so the bar is a multiple of what is usual, not a test of
+//! significance, and whoever was disturbed for nothing is left in peace for [`REST`].
+//!
+//! Example: 95 ‰ of the use was remote when all had converged. Of 16 faults since then 1.5 are
+//! expected to be remote: 7 tell of another phase, 6 do not.
+
+use numaherd_model::{FaultFlags, HintingFault, Nanos};
+
+/// Remote faults, beyond twice what is usual, that are not noise. Guessed: a thread's slice of a few
+/// huge pages.
+const BEYOND: u64 = 3;
+
+/// The same in pages: a few base pages of stacks and libraries are no working set. Guessed.
+const MIN_PAGES: u64 = 48;
+
+/// How long nothing is heard after a disturbance that led to nothing. Guessed: with 2 s of quick
+/// scanning after each, a tenth of the time.
+const REST: Nanos = Nanos(20_000_000_000);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Watch {
+    on: bool,
+    /// Per mille of use that was local when all had converged, while that stands.
+    settled: Option<u32>,
+    last: Option<Nanos>,
+    fruitful: bool,
+}
+
+impl Watch {
+    /// Hears nothing before all has converged.
+    #[must_use]
+    pub fn new(on: bool) -> Watch {
+        Watch { on, settled: None, last: None, fruitful: true }
+    }
+
+    /// Whether these faults, all since the last turn, tell of another phase.
+    #[must_use]
+    pub fn is_stirred(&self, faults: &[HintingFault]) -> bool {
+        let (Some(local), Some(newest)) = (self.settled, faults.last()) else { return false };
+        let rests = |last: Nanos| !self.fruitful && newest.time.since(last) < REST;
+        if !self.on || self.last.is_some_and(rests) {
+            return false;
+        }
+        let remote = faults.iter().filter(|fault| !fault.flags.has(FaultFlags::FAULT_LOCAL));
+        let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
+        let usual = faults.len() as u64 * u64::from(1000 - local.min(1000));
+        pages >= MIN_PAGES && count * 1000 > 2 * usual + BEYOND * 1000
+    }
+
+    /// It was stirred then.
+    pub fn stirred(&mut self, now: Nanos) {
+        (self.last, self.fruitful) = (Some(now), false);
+    }
+
+    /// What the turn found: how much is local, if all has converged.
+    pub fn turned(&mut self, settled: Option<u32>) {
+        self.settled = settled;
+    }
+
+    /// Something was done.
+    pub fn acted(&mut self) {
+        self.fruitful = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::{CpuId, NodeId, Pages};
+
+    fn faults(local: usize, remote: usize, pages: u64, at: u64) -> Vec<HintingFault> {
+        let fault = |flags| HintingFault {
+            time: Nanos(at * 1_000_000_000),
+            tid: 2,
+            tgid: 1,
+            cpu: CpuId(0),
+            memory_node: NodeId(0),
+            pages: Pages(pages),
+            flags: FaultFlags(flags),
+            address: None,
+            last_cpu: None,
+            last_pid_low8: None,
+        };
+        let locals = std::iter::repeat_n(FaultFlags::FAULT_LOCAL, local);
+        locals.chain(std::iter::repeat_n(0, remote)).map(fault).collect()
+    }
+
+    #[test]
+    fn more_than_twice_the_usual_and_three_is_another_phase() {
+        let mut watch = Watch::new(true);
+        assert!(!watch.is_stirred(&faults(0, 100, 512, 1)), "nothing has converged");
+        watch.turned(Some(905));
+        // 16 × 0.095 × 2 + 3 = 6.04
+        assert!(watch.is_stirred(&faults(9, 7, 512, 1)));
+        assert!(!watch.is_stirred(&faults(10, 6, 512, 1)));
+        // 47 base pages are no working set
+        assert!(!watch.is_stirred(&faults(0, 47, 1, 1)) && watch.is_stirred(&faults(0, 48, 1, 1)));
+        // where half is remote anyway, nothing tells
+        watch.turned(Some(500));
+        assert!(!watch.is_stirred(&faults(0, 100, 512, 1)));
+        assert!(!Watch::new(false).is_stirred(&faults(0, 100, 512, 1)));
+    }
+
+    #[test]
+    fn who_was_disturbed_for_nothing_is_left_in_peace() {
+        let mut watch = Watch::new(true);
+        watch.turned(Some(1000));
+        watch.stirred(Nanos(1_000_000_000));
+        watch.turned(Some(1000));
+        assert!(!watch.is_stirred(&faults(0, 100, 512, 20)));
+        assert!(watch.is_stirred(&faults(0, 100, 512, 21)));
+        watch.acted();
+        assert!(watch.is_stirred(&faults(0, 100, 512, 2)));
+    }
+}

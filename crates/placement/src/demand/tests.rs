@@ -1,0 +1,178 @@
+//! Weights, costs and room, worked out by hand.
+
+use super::*;
+use numaherd_model::scene::Scene;
+
+#[test]
+fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 1000);
+    scene.region(0, &[(1, 400)], &[(0, 128), (1, 384)]);
+    scene.edit().regions[0].stays = true;
+    let demand = Demand::new(&scene.snapshot());
+    // three quarters at SLIT 21: 0.75 × 11 there, a quarter of it beside most of the pages
+    assert_eq!(demand.total_cost(&[0]), SHARE * 11 * 3 / 4);
+    assert_eq!(demand.total_cost(&[1]), SHARE * 11 / 4);
+    assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]).0, 1);
+    // where the kernel tiers memory, all of it stays
+    scene.edit().regions[0].stays = false;
+    assert!(Demand::new(&scene.snapshot()).total_cost(&[1]) < SHARE);
+    scene.edit().kernel_tiering = true;
+    assert_eq!(Demand::new(&scene.snapshot()).total_cost(&[1]), SHARE * 11 / 4);
+}
+
+#[test]
+fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 500);
+    scene.region(0, &[(1, 300)], &[(0, 512)]);
+    scene.region(1, &[(1, 100), (2, 100)], &[(1, 512)]);
+    scene.task(2, 4, 1000);
+    let demand = Demand::new(&scene.snapshot());
+    assert_eq!(demand.bundles[0].users[..], [(0, 375_000)]);
+    assert_eq!(demand.bundles[1].users[..], [(0, 125_000), (1, SHARE)]);
+}
+
+#[test]
+fn regions_with_the_same_users_are_one_bundle_and_a_stray_fault_does_not_split_it() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 1000);
+    scene.task(2, 1, 1000);
+    for r in 0..4 {
+        scene.region(r, &[(1, 500), (2, if r == 2 { 5 } else { 0 })], &[(0, 512)]);
+    }
+    let demand = Demand::new(&scene.snapshot());
+    assert_eq!(demand.bundles.len(), 1);
+    assert_eq!(demand.bundles[0].pages[..], [(0, 2048)]);
+}
+
+#[test]
+fn a_few_faults_in_a_shared_process_stand_for_all_its_busy_tasks() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=4 {
+        scene.task(tid, 0, 1000);
+        scene.region(u64::from(tid), &[(tid, 512)], &[(0, 512)]);
+    }
+    // 24 of 32 pairs are switches, as 4 tasks that share everything give.
+    scene.shared(32, 24);
+    let demand = Demand::new(&scene.snapshot());
+    assert_eq!(demand.bundles.len(), 1);
+    assert!(demand.bundles[0].users.iter().all(|&(_, weight)| weight == SHARE));
+}
+
+#[test]
+fn slices_that_meet_here_and_there_stay_private() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=4 {
+        scene.task(tid, 0, 1000);
+        scene.region(u64::from(tid), &[(tid, 512)], &[(0, 512)]);
+    }
+    scene.shared(32, 3);
+    assert_eq!(Demand::new(&scene.snapshot()).bundles.len(), 4);
+}
+
+#[test]
+fn with_more_tasks_than_cpus_each_node_takes_its_fair_part() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=11 {
+        scene.task(tid, 0, 1000);
+    }
+    assert_eq!(Demand::new(&scene.snapshot()).capacity, [6, 6]);
+}
+
+#[test]
+fn cpus_that_others_keep_busy_or_that_are_set_apart_are_not_counted_on() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 1000);
+    scene.edit().nodes[0].others_permille = 2800;
+    scene.edit().isolated = "7".parse().unwrap();
+    let demand = Demand::new(&scene.snapshot());
+    assert_eq!(demand.capacity, [1, 3]); // 4 - 3, 4 - 1
+    assert_eq!(demand.cpus(0, 1).to_string(), "4-6");
+    // Its owner gave it nothing but a CPU that is set apart: that is where it belongs.
+    scene.edit().tasks[0].cpus_owner = "7".parse().unwrap();
+    assert_eq!(Demand::new(&scene.snapshot()).cpus(0, 1).to_string(), "7");
+}
+
+#[test]
+fn where_others_take_every_cpu_there_is_still_a_fair_part() {
+    let mut scene = Scene::two_by_four();
+    scene.busy(4);
+    scene.edit().nodes.iter_mut().for_each(|node| node.others_permille = 4000);
+    assert_eq!(Demand::new(&scene.snapshot()).capacity, [2, 2]);
+}
+
+#[test]
+fn a_fixed_task_has_no_choice() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 5, 1000);
+    scene.edit().tasks[0].fixed = true;
+    let demand = Demand::new(&scene.snapshot());
+    assert!(!demand.has_choice(0) && demand.cpus(0, 0).is_empty());
+    assert_eq!(demand.cpus(0, 1).to_string(), "4-7");
+}
+
+#[test]
+fn memory_that_fits_nowhere_else_stays_and_tasks_go_to_it() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 4, 1000);
+    scene.region(0, &[(1, 100)], &[(0, 512)]);
+    scene.edit().costs.page_move.0 = 0;
+    // Nothing is dearer than a task that is remote: the memory would come to node 1.
+    let best = |scene: &Scene| {
+        let demand = Demand::new(&scene.snapshot());
+        demand.best_memory(&demand.bundles[0], &[(1, SHARE)])
+    };
+    assert_eq!(best(&scene), (1, 0));
+    // 4096 below the watermark, 2 % of 2 GiB are 10485 pages: 14581 + 512 are needed.
+    scene.edit().nodes[1].free.0 = 15_092;
+    assert_eq!(best(&scene), (0, SHARE * 11));
+    assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1), [0]);
+    scene.edit().nodes[1].free.0 = 15_093;
+    assert_eq!(best(&scene), (1, 0));
+    // With no room anywhere, it is as if there were.
+    scene.edit().regions[0].pages =
+        vec![(NodeId(0), numaherd_model::Pages(256)), (NodeId(1), numaherd_model::Pages(256))];
+    scene.edit().nodes.iter_mut().for_each(|node| node.free.0 = 0);
+    assert_eq!(best(&scene), (1, 0));
+}
+
+#[test]
+fn moving_a_page_costs_what_it_takes_over_what_is_left() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 1000);
+    scene.region(0, &[(1, 100)], &[(1, 512)]);
+    let demand = Demand::new(&scene.snapshot());
+    // 8 us a page over a horizon of 10 s, where a whole second a second is 20e6:
+    // 8e3 * 20e6 / 10e9 = 16.
+    assert_eq!(demand.bundles[0].page_cost, 16);
+    // Cheaper than a whole task at distance 11.
+    assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]), (0, 512 * 16));
+}
+
+#[test]
+fn users_on_neighbours_alone_are_less_scattered_at_the_same_mean_distance() {
+    let mut scene = Scene::even(4, 2);
+    for (a, b, far) in [(0, 1, 16), (0, 2, 16), (0, 3, 22), (1, 2, 22), (1, 3, 16), (2, 3, 16)] {
+        scene.edit().topology.distances[a][b] = far;
+        scene.edit().topology.distances[b][a] = far;
+    }
+    for (tid, cpu) in [(1, 0), (2, 1), (3, 2), (4, 4)] {
+        scene.task(tid, cpu, 1000);
+    }
+    scene.region(0, &[(1, 100), (2, 100), (3, 100), (4, 100)], &[(0, 512)]);
+    let mut demand = Demand::new(&scene.snapshot());
+    let costs = |demand: &Demand, at: &[usize]| {
+        let weights = demand.bundles[0].weights(at);
+        (
+            demand.best_memory(&demand.bundles[0], &weights).1,
+            demand.scatter_cost(&demand.bundles[0], &weights),
+        )
+    };
+    let (three, two) = ([0, 0, 1, 2], [0, 0, 1, 1]);
+    assert_eq!(costs(&demand, &three), (12 * SHARE, 0));
+    demand.scatter = true;
+    // a quarter of 20 - 12, and of 12 - 12
+    assert_eq!(costs(&demand, &three), (12 * SHARE, 2 * SHARE));
+    assert_eq!(costs(&demand, &two), (12 * SHARE, 0));
+}
