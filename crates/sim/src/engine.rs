@@ -289,10 +289,13 @@ impl Sim {
         };
         sim.begin_all(workload)?;
         sim.schedule(BALANCE_NS, Event::Balance);
-        let ticks = if sim.options.balancing.is_some() { cpus } else { 0 };
+        let in_order = sim.options.balancing.as_ref().map(|own| own.ticks_in_order());
+        let ticks = if in_order.is_some() { cpus } else { 0 };
         for cpu in 0..ticks {
-            let first = TICK_NS + sim.start.below(TICK_NS);
-            sim.schedule(first, Event::Tick(cpu as u32));
+            let anywhere = sim.start.below(TICK_NS);
+            let own = cpu as u64 * TICK_NS / cpus as u64;
+            let after = if in_order == Some(true) { own } else { anywhere };
+            sim.schedule(TICK_NS + after, Event::Tick(cpu as u32));
         }
         if sim.options.samples {
             Samples::begin(&mut sim);
