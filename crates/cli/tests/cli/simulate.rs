@@ -163,7 +163,7 @@ fn a_page_is_written() {
     let words = words.iter().chain(&more);
     output(&words.map(ToString::to_string).collect::<Vec<_>>());
     let page = std::fs::read_to_string(&path).unwrap();
-    assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process 2"));
+    assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process&nbsp;2"));
     assert!(page.contains("Where tasks spent their time") && page.contains("user code"));
     assert!(page.contains("place task") && page.contains("of its faults"), "{page}");
     let two = ["simulate", "numa02", "--machine", "2x4", "--placement", "off,bind", "--html", "x"];
