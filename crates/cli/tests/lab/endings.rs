@@ -79,7 +79,8 @@ fn a_killed_lab_leaves_no_machine_running() {
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn a_panic_is_one_line_and_the_console_is_kept() {
     let bench = Bench::new();
-    let panic = "echo before; echo c > /proc/sysrq-trigger; sleep 600";
+    // What is on its way when the kernel dies may be lost with it.
+    let panic = "echo before; sleep 1; echo c > /proc/sysrq-trigger; sleep 600";
     let words = ["lab", "run", "--no-distance", "--timeout", "60"];
     let transcript = run(&mut bench.command(&words, &["sh", "-c", panic])).ends_with(1);
     assert_eq!(transcript.stdout, "before\n", "what came before is shown: {transcript}");
