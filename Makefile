@@ -5,7 +5,8 @@ CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
 .PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
-    fidelity-test speed tools-test conformance fuzz pft lookups migration dist results swarm manual clean
+    fidelity-test speed tools-test numad advise-test latency-test conformance fuzz pft lookups migration \
+    dist results swarm manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -34,7 +35,7 @@ lab-test: build
 	mkdir -p target/test-log
 	$(CARGO) build --release --locked --package numaherd-bpf --example watch_faults
 	$(CARGO) build --release --locked --package numaherd-linux --example conform
-	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1 --skip the_machine_is
+	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --test-threads=1 --skip the_machine_is --skip promise:: --skip latency::
 
 # The comparisons behind the README's figures; about an hour.
 compare: build
@@ -75,6 +76,19 @@ speed: build
 tools-test: build
 	scripts/install-deps linux-perf numad stress-ng
 	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 tools::
+
+# herd beside Debian's numad, where numad acts; three quarters of an hour.
+numad: build
+	scripts/install-deps numad
+	scripts/compare-numad $(BIN)
+
+# What advise promises beside what following it brings; half an hour. CASES=jbb-like: only those.
+advise-test: build
+	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 promise::
+
+# How long requests take while balance converges; five minutes.
+latency-test: build
+	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 latency::
 
 # Kills the balancer at random moments, fifty times.
 undo-test: build

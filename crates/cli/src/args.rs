@@ -1,5 +1,6 @@
 //! The command line, as users and scripts see it.
 
+mod interval;
 mod look;
 mod measure;
 mod memory;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use simulate::{Reproduce, Resize, SimPlacement, Simulate};
@@ -225,6 +227,9 @@ pub struct Bench {
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+    /// In JSON, tell how long operations took for each second apart
+    #[arg(long)]
+    pub histograms: bool,
     /// One process of a workload that has several
     #[arg(long, hide = true)]
     pub part: Option<usize>,
@@ -362,7 +367,10 @@ pub struct Compare {
     /// Write every run to FILE as soon as it is there [default: a new file in the cache folder]
     #[arg(long, value_name = "FILE")]
     pub results: Option<PathBuf>,
-    /// Keep herd's logs in DIR
+    /// Least and greatest seconds between two looks of numad; its own default is 5:15
+    #[arg(long, value_name = "MIN:MAX", default_value_t)]
+    pub numad_interval: LookInterval,
+    /// Keep herd's and numad's logs in DIR
     #[arg(long, value_name = "DIR")]
     pub logs: Option<PathBuf>,
     /// In the lab: write who ran on which CPU, and page moves, for ui.perfetto.dev; a file for each
@@ -419,6 +427,8 @@ pub enum Placement {
     Inverse,
     /// Memory interleaved over all nodes
     Interleave,
+    /// Debian's numad, beside the kernel's balancing; for processes above 300 MB
+    Numad,
     /// Ours
     Herd,
     /// Ours without its page moves
@@ -426,9 +436,16 @@ pub enum Placement {
 }
 
 impl Placement {
-    /// Whether the kernel's balancing must be on.
+    /// Whether the kernel's balancing is on. Beside numad it is: neither its package nor its unit
+    /// touches the setting, and the kernels it is used on have it on.
     pub fn wants_faults(self) -> bool {
-        matches!(self, Placement::Kernel | Placement::Herd | Placement::HerdTasks)
+        use Placement::{Herd, HerdTasks, Kernel, Numad};
+        matches!(self, Kernel | Numad | Herd | HerdTasks)
+    }
+
+    /// Whether it writes a log.
+    pub fn has_log(self) -> bool {
+        self == Placement::Numad || self.balance().is_some()
     }
 
     /// Which of balance's placements it is, if any.
@@ -464,6 +481,8 @@ pub struct CellArgs {
     pub placement: Placement,
     #[arg(long)]
     pub log: Option<PathBuf>,
+    #[arg(long, default_value_t)]
+    pub numad_interval: LookInterval,
     /// Huge pages to reserve on every node
     #[arg(long, default_value_t = 0)]
     pub reserve: u64,

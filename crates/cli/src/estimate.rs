@@ -114,13 +114,14 @@ pub fn together(parts: &[(f64, Interval)]) -> Option<Interval> {
 pub fn ratio(
     cpu: &ByNode,
     memory: &ByNode,
-    distance: impl Fn(NodeId, NodeId) -> u32,
+    distance: impl Fn(NodeId, NodeId) -> f64,
 ) -> Option<f64> {
     let (mut sum, mut weights) = (0.0, 0.0);
     for &(from, time) in cpu {
         for &(to, bytes) in memory.iter().filter(|(to, _)| *to != from) {
             let weight = time as f64 * bytes as f64;
-            sum += weight * f64::from(distance(from, to)) / f64::from(distance(from, from).max(1));
+            let near = distance(from, from);
+            sum += weight * if near > 0.0 { distance(from, to) / near } else { 1.0 };
             weights += weight;
         }
     }
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn only_pairs_in_use_count_for_the_ratio() {
         let slit = |a: NodeId, b: NodeId| {
-            [[10, 21, 31], [21, 10, 21], [31, 21, 10]][a.0 as usize][b.0 as usize]
+            [[10.0, 21.0, 31.0], [21.0, 10.0, 21.0], [31.0, 21.0, 10.0]][a.0 as usize][b.0 as usize]
         };
         assert_eq!(ratio(&on(&[4, 0, 0]), &on(&[9, 1, 0]), slit), Some(2.1));
         // equal parts at 21 and at 31

@@ -13,6 +13,7 @@ mod reproduction;
 mod runs;
 mod session;
 mod simulation;
+mod stalls;
 mod targets;
 
 use std::process::ExitCode;

@@ -115,6 +115,17 @@ impl Session {
         Ok(knobs::write(root, knob, value)?)
     }
 
+    /// Writes down that somebody we start is about to give a setting this value.
+    pub fn will_be_set(&mut self, path: &Path, value: &str) -> Result<()> {
+        let Ok(before) = std::fs::read_to_string(path) else { return Ok(()) };
+        let before = before.trim_end().to_string();
+        if before == value {
+            return Ok(());
+        }
+        let change = Change::Knob { path: path.into(), before, after: value.into() };
+        self.journal.before(&change).context("cannot write the undo journal")
+    }
+
     /// Sees to it that a node has this many free huge pages of 2 MiB in reserve.
     pub fn reserve_huge_pages(&mut self, node: u32, pages: u64) -> Result<()> {
         let root = Path::new("/");

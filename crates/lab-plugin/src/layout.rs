@@ -33,7 +33,7 @@
 //! | 8 | transfers: lines, or the right to write them, that came from another CPU |
 //! | 9 | dirty lines that went back to memory |
 //! | 10 | queued_ns: time waited for bandwidth |
-//! | 11 | reserved |
+//! | 11 | stalled_ns: time that accesses took beyond a hit in its own cache, queued_ns included |
 //! | 12 … | misses by the node whose memory holds the line |
 //!
 //! All count only while charging is on, and only grow, but for lag_ns. The live blocks are
@@ -43,7 +43,7 @@
 /// Word 0: "NUMAHERD".
 pub const MAGIC: u64 = 0x4e55_4d41_4845_5244;
 /// Word 1.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 /// Word 4: snapshots the ring holds.
 pub const SNAPSHOTS: usize = 256;
 

@@ -38,6 +38,8 @@ pub struct CpuCounts {
     pub write_backs: u64,
     /// Time waited for bandwidth.
     pub queued_ns: u64,
+    /// Time that accesses took, beyond a hit in its own cache.
+    pub stalled_ns: u64,
 }
 
 impl CpuCounts {
@@ -54,7 +56,7 @@ impl CpuCounts {
             self.transfers,
             self.write_backs,
             self.queued_ns,
-            0,
+            self.stalled_ns,
         ]
     }
 }
@@ -170,6 +172,7 @@ mod tests {
             transfers: 9,
             write_backs: 10,
             queued_ns: 11,
+            stalled_ns: 12,
         };
         stats.publish(1, &counts, [30, 31].into_iter());
         stats.append_snapshot(9, 1234, |cpu| {
@@ -178,12 +181,15 @@ mod tests {
 
         let words = read(&path);
         assert_eq!(words.len(), layout.words());
-        assert_eq!(words[..16], [layout::MAGIC, 2, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            words[..16],
+            [layout::MAGIC, layout::VERSION, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+        );
         assert_eq!(words[16..30], [0; 14]);
-        assert_eq!(words[30..44], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 0, 30, 31]);
+        assert_eq!(words[30..44], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 30, 31]);
         assert_eq!(words[44..46], [9, 1234]);
-        assert_eq!(words[46..60], [1, 2, 0, 4, 5, 6, 7, 8, 9, 10, 11, 0, 40, 41]);
-        assert_eq!(words[60..74], [1, 2, 1, 4, 5, 6, 7, 8, 9, 10, 11, 0, 40, 41]);
+        assert_eq!(words[46..60], [1, 2, 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 40, 41]);
+        assert_eq!(words[60..74], [1, 2, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 40, 41]);
     }
 
     #[test]

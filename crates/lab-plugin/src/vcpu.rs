@@ -103,6 +103,7 @@ pub struct Vcpu {
     transfers: Count,
     write_backs: Count,
     queued_ps: Count,
+    stalled_ps: Count,
     strays: Count,
     served: Box<[Count]>,
     late_ps: Count,
@@ -148,6 +149,7 @@ impl Vcpu {
             transfers: Count::default(),
             write_backs: Count::default(),
             queued_ps: Count::default(),
+            stalled_ps: Count::default(),
             strays: Count::default(),
             served: config.node_bytes.iter().map(|_| Count::default()).collect(),
             late_ps: Count::default(),
@@ -293,6 +295,7 @@ impl Vcpu {
             Target::Device if core.epoch != LEARNING => {
                 self.accesses.add(1);
                 self.virtual_ps.add(core.device_ps);
+                self.stalled_ps.add(core.device_ps);
                 self.count(Source::Memory, core.own_node);
             }
             Target::Device => {}
@@ -322,6 +325,7 @@ impl Vcpu {
         self.accesses.add(1);
         if served.source != Source::Own {
             self.virtual_ps.add(served.cost_ps);
+            self.stalled_ps.add(served.cost_ps);
             self.queued_ps.add(served.queued_ps);
             self.write_backs.set(core.port.write_backs);
             self.count(served.source, frame.node());
@@ -443,6 +447,7 @@ impl Vcpu {
             transfers: self.transfers.get(),
             write_backs: self.write_backs.get(),
             queued_ns: self.queued_ps.get() / 1000,
+            stalled_ns: self.stalled_ps.get() / 1000,
         }
     }
 

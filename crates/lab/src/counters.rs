@@ -2,7 +2,8 @@
 //! date while the guest runs.
 //!
 //! The layout is the plugin's (`lab-plugin/src/layout.rs`); this is the reader's half of it.
-//! Words 0–15 are the header, then one block per CPU, then the ring of snapshots.
+//! Words 0–15 are the header, then one block per CPU, then the ring of snapshots. Programs in the
+//! guest may read it too, as those on hardware ask a PMU.
 
 use std::fs::File;
 use std::io;
@@ -11,8 +12,11 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+/// The file, as programs in the guest see it: a mount of its own below /run.
+pub const IN_GUEST: &str = "/run/numaherd-lab/stats";
+
 const MAGIC: u64 = 0x4e55_4d41_4845_5244;
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const HEADER_WORDS: u64 = 16;
 const CPU_FIXED_WORDS: u64 = 12;
 
@@ -41,6 +45,9 @@ pub struct CpuCounters {
     pub write_backs: u64,
     /// Guest time it waited for bandwidth.
     pub queued_ns: u64,
+    /// Guest time that accesses took, beyond a hit in its own cache.
+    #[serde(default)]
+    pub stalled_ns: u64,
     /// Misses by the node whose memory holds the line, in the machine's order.
     pub misses_by_node: Vec<u64>,
 }
@@ -72,6 +79,7 @@ impl Counters {
             transfers: now.transfers.saturating_sub(then.transfers),
             write_backs: now.write_backs.saturating_sub(then.write_backs),
             queued_ns: now.queued_ns.saturating_sub(then.queued_ns),
+            stalled_ns: now.stalled_ns.saturating_sub(then.stalled_ns),
             misses_by_node: now
                 .misses_by_node
                 .iter()
@@ -224,6 +232,7 @@ impl CounterFile {
             transfers: block[8],
             write_backs: block[9],
             queued_ns: block[10],
+            stalled_ns: block[11],
             misses_by_node: block[CPU_FIXED_WORDS as usize..].to_vec(),
         };
         words.chunks_exact(self.cpu_words() as usize).map(parse).collect()
@@ -272,7 +281,7 @@ mod tests {
         let path = dir.path().join("stats");
         let mut words = vec![MAGIC, VERSION, 1, 2, 4, 1, 1, 2];
         words.resize(16, 0);
-        words.extend([7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 31, 0, 11, 12]); // CPU 0 now
+        words.extend([7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 31, 8, 11, 12]); // CPU 0 now
         words.extend([9, 99, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0, 0, 0, 8, 9]); // snapshot 0
         words.resize(16 + 14 + 4 * 16, 0);
         let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
@@ -281,7 +290,8 @@ mod tests {
         assert!(file.charging().unwrap());
         assert_eq!(file.node_map().unwrap(), NodeMap::Found);
         let cpu = &file.now().unwrap().cpus[0];
-        assert_eq!((cpu.queued_ns, &cpu.misses_by_node[..]), (31, &[11, 12][..]));
+        assert_eq!((cpu.queued_ns, cpu.stalled_ns), (31, 8));
+        assert_eq!(cpu.misses_by_node, [11, 12]);
         let snapshot = file.snapshot(4).unwrap(); // wraps to 0
         assert_eq!((snapshot.tag, snapshot.guest_ns, snapshot.cpus[0].instructions), (9, 99, 1));
         std::fs::write(&path, [0; 256]).unwrap();

@@ -26,6 +26,8 @@ use crate::{Kernel, LabError, Machine, firmware, initramfs, standing};
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
 /// How long a guest may take to switch itself off before it is ended.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+/// The plugin's counters, in a folder of their own, which the guest sees.
+const STATS: &str = "counters/stats";
 /// Of a lab's temporary folder, before the launcher's pid.
 const PREFIX: &str = "numaherd-lab-";
 /// How often interrupts and deadlines are looked at.
@@ -324,7 +326,7 @@ impl Guest {
         self.say(&ToGuest::Charge)?;
         self.wait_message(Some(BOOT_PATIENCE), &mut |_, _| {})?;
         let failed = || LabError::io("cannot read the plugin's counters");
-        let counters = CounterFile::open(&self.dir.path().join("stats")).map_err(failed())?;
+        let counters = CounterFile::open(&self.dir.path().join(STATS)).map_err(failed())?;
         let map = counters.node_map().map_err(failed())?;
         if map != NodeMap::Found || !counters.charging().map_err(failed())? {
             return Err(self.died(format!("the plugin could not find the nodes' memory ({map:?})")));
@@ -408,6 +410,7 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         &shares,
         &options.agent,
         &tables,
+        options.distance,
     )?;
     std::fs::write(paths("initramfs"), archive).map_err(failed())?;
     if let Some(plugin) = options.plugin.as_ref().filter(|plugin| !plugin.is_file()) {
@@ -415,10 +418,12 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
     }
     let plugin_config = paths("plugin.json");
     if options.distance {
-        let config = PluginConfig::new(machine, options.dilation, &paths("stats"));
+        std::fs::create_dir(paths("counters")).map_err(failed())?;
+        let config = PluginConfig::new(machine, options.dilation, &paths(STATS));
         let config = serde_json::to_vec(&config).map_err(io::Error::from).map_err(failed())?;
         std::fs::write(&plugin_config, config).map_err(failed())?;
     }
+    let counters = paths("counters");
     let files = Files {
         kernel: &options.kernel.image,
         initramfs: &paths("initramfs"),
@@ -426,6 +431,7 @@ fn start_qemu(options: &BootOptions, tools: &Tools, dir: &Path) -> Result<Child,
         socket: &paths("agent"),
         plugin: options.plugin.as_deref(),
         charge: options.distance.then_some(plugin_config.as_path()),
+        counters: options.distance.then_some(counters.as_path()),
         shares: &shares,
         append: options.append.as_deref().unwrap_or_default(),
     };

@@ -11,6 +11,9 @@ use cpio::NewcBuilder;
 use crate::LabError;
 use crate::firmware::Table;
 
+/// Tag of the 9p export of the plugin's counters, and where the guest sees them.
+pub const COUNTERS_TAG: &str = "counters";
+const COUNTERS_DIR: &str = "/run/numaherd-lab";
 /// Tag of the 9p export of the host's root.
 pub const ROOT_TAG: &str = "hostroot";
 
@@ -29,6 +32,7 @@ pub fn build(
     shares: &[&Path],
     agent: &[String],
     tables: &[Table],
+    counters: bool,
 ) -> Result<Vec<u8>, LabError> {
     let read = |path: &Path| {
         std::fs::read(path).map_err(LabError::io(format!("cannot read {}", path.display())))
@@ -46,7 +50,7 @@ pub fn build(
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         archive.add(&format!("modules/{order:02}-{name}"), 0o100_644, &read(path)?)?;
     }
-    archive.add("init", 0o100_755, init_script(shares, agent).as_bytes())?;
+    archive.add("init", 0o100_755, init_script(shares, agent, counters).as_bytes())?;
     cpio::newc::trailer(archive.bytes).map_err(LabError::io("cannot build the initramfs"))
 }
 
@@ -67,7 +71,7 @@ impl Archive {
     }
 }
 
-fn init_script(shares: &[&Path], agent: &[String]) -> String {
+fn init_script(shares: &[&Path], agent: &[String], counters: bool) -> String {
     let mount_shares: String = shares
         .iter()
         .enumerate()
@@ -80,6 +84,15 @@ fn init_script(shares: &[&Path], agent: &[String]) -> String {
             )
         })
         .collect();
+    // Nothing of it is kept: it changes all the time.
+    let mount_counters = match counters {
+        true => format!(
+            "$b mkdir /root{0}\nmount -t 9p -o {1},cache=none,ro {COUNTERS_TAG} /root{0} || die \
+             'cannot mount the counters'\n",
+            COUNTERS_DIR, "trans=virtio,version=9p2000.L,msize=262144"
+        ),
+        false => String::new(),
+    };
     let agent: Vec<String> = agent.iter().map(|word| quote(word)).collect();
     let second =
         format!("{}; echo o > /proc/sysrq-trigger; while :; do sleep 1; done", agent.join(" "));
@@ -105,7 +118,7 @@ for f in 0:stdin 1:stdout 2:stderr; do $b ln -s /proc/self/fd/${{f%:*}} /root/de
 mount -t devpts devpts /root/dev/pts
 mount -t tmpfs tmpfs /root/dev/shm
 mount -t tmpfs tmpfs /root/run
-mount -t debugfs debugfs /root/sys/kernel/debug
+{mount_counters}mount -t debugfs debugfs /root/sys/kernel/debug
 mount -t tracefs tracefs /root/sys/kernel/tracing
 mount -t bpf bpf /root/sys/fs/bpf
 mount -t cgroup2 cgroup2 /root/sys/fs/cgroup
@@ -143,6 +156,7 @@ mod tests {
             &[&share],
             &["agent".into(), "x y".into()],
             &[("srat.aml", b"SRAT".to_vec())],
+            true,
         )
         .unwrap();
         let mut rest = bytes.as_slice();
@@ -157,7 +171,9 @@ mod tests {
         }
         assert_eq!(names[0], "kernel/firmware/acpi/srat.aml");
         assert!(names.contains(&"modules/00-9p.ko".to_string()), "{names:?}");
-        let script = init_script(&[&share], &["agent".into(), "x y".into()]);
+        let script = init_script(&[&share], &["agent".into(), "x y".into()], true);
+        let mounted = script.find("cache=none,ro counters /root/run/numaherd-lab");
+        assert!(mounted > script.find("tmpfs /root/run\n"), "{script}");
         assert!(script.contains("share0 /root'") && script.contains("a b'"), "{script}");
         assert!(script.contains(r"'\''x y'\''"), "{script}");
     }

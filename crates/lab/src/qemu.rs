@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::initramfs::{ROOT_TAG, share_tag};
+use crate::initramfs::{COUNTERS_TAG, ROOT_TAG, share_tag};
 use crate::machine::Machine;
 
 /// Files QEMU is given.
@@ -19,6 +19,8 @@ pub struct Files<'a> {
     pub plugin: Option<&'a Path>,
     /// What it charges, if memory is to have a distance.
     pub charge: Option<&'a Path>,
+    /// Folder of the plugin's counters, for the guest to read.
+    pub counters: Option<&'a Path>,
     /// Folders of the host the guest may write to.
     pub shares: &'a [&'a Path],
     /// More words for the kernel's command line.
@@ -84,6 +86,13 @@ pub fn arguments(machine: &Machine, files: &Files<'_>) -> Vec<String> {
         let options = "security_model=none,multidevs=remap";
         add(&["-virtfs", &format!("local,path={},mount_tag={tag},{options}", path(share))]);
     }
+    if let Some(counters) = files.counters {
+        let options = "readonly=on,security_model=none";
+        add(&[
+            "-virtfs",
+            &format!("local,path={},mount_tag={COUNTERS_TAG},{options}", path(counters)),
+        ]);
+    }
     if let Some(plugin) = files.plugin {
         let config = files.charge.map(|config| format!(",config={}", path(config)));
         add(&["-plugin", &format!("file={}{}", path(plugin), config.unwrap_or_default())]);
@@ -124,6 +133,7 @@ mod tests {
             socket: here,
             plugin: None,
             charge: None,
+            counters: None,
             shares,
             append,
         };

@@ -106,6 +106,11 @@ pub trait Balancing {
     /// How it handles pages.
     fn pages(&self) -> PageHandling;
 
+    /// Whether its work at ticks is smeared over CPUs: done by one after the other, in their order.
+    fn ticks_in_order(&self) -> bool {
+        false
+    }
+
     /// Its knobs are set, if it has any.
     fn set_scan(&mut self, _periods: ScanPeriods) {}
 

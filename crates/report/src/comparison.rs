@@ -152,6 +152,9 @@ pub struct Comparison {
     pub until: Option<Until>,
     /// In the order asked for.
     pub placements: Vec<PlacementResult>,
+    /// Least and greatest seconds between two looks of numad, where it was compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub numad_interval_seconds: Option<[u32; 2]>,
     /// Differences from an earlier comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,
@@ -306,6 +309,7 @@ pub(crate) mod tests {
             dilation: 4.0,
             until: None,
             placements: Comparison::placements(&names, &cells),
+            numad_interval_seconds: None,
             against: None,
         }
     }

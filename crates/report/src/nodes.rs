@@ -2,7 +2,7 @@
 //! moved why. One page that needs no network.
 //!
 //! Each node has a row with two pictures: tasks and memory, stacked by process. Time goes from left
-//! to right, the same in all pictures.
+//! to right, the same in all pictures. Where many moves were made at once their list is folded.
 
 use std::fmt::Write;
 
@@ -11,8 +11,13 @@ use crate::chart::escape;
 /// Pixels.
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 84.0;
+/// Of the axis of time; and what its longest figure takes.
+const AXIS: f64 = 20.0;
+const FIGURE: f64 = 60.0;
 /// Moves that are listed; the page says how many more there were.
 const LISTED: usize = 500;
+/// More than these at one time are folded.
+const OPEN: usize = 10;
 /// Processes by colour, then again from the first.
 const COLOURS: [&str; 8] =
     ["#2e8b57", "#d2966a", "#5e8fbe", "#b4648c", "#c8b43c", "#7a6fb0", "#50a0a0", "#a0522d"];
@@ -67,8 +72,9 @@ pub fn page(course: &Course) -> String {
     let mut page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
          <style>body{{font:15px/1.5 sans-serif;max-width:62em;margin:2em auto;color:#333}}\
-         td,th{{padding:2px 8px;text-align:left;vertical-align:top}}svg{{background:#f6f6f6}}\
-         td.n{{text-align:right}}</style>\n<h1>{title}</h1>\n<table>\n"
+         td,th{{padding:2px 8px;text-align:left;vertical-align:top}}\
+         svg{{background:#f6f6f6;display:block}}svg.axis{{background:none}}\
+         td.n{{text-align:right;white-space:nowrap}}td.name{{white-space:nowrap}}</style>\n<h1>{title}</h1>\n<table>\n"
     );
     for (name, figure) in &course.facts {
         let _ = writeln!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(figure));
@@ -76,7 +82,8 @@ pub fn page(course: &Course) -> String {
     page += "</table>\n<p>";
     for (process, name) in course.processes.iter().enumerate() {
         let colour = COLOURS[process % COLOURS.len()];
-        let _ = write!(page, "<span style=\"color:{colour}\">&#9632;</span> {} ", escape(name));
+        let name = escape(name).replace(' ', "&nbsp;");
+        let _ = write!(page, "<span style=\"color:{colour}\">&#9632;</span>&nbsp;{name} ");
     }
     page += "</p>\n<table>\n<tr><th></th><th>tasks that run or wait</th><th>memory</th></tr>\n";
     for (node, (name, cpus)) in course.nodes.iter().enumerate() {
@@ -84,15 +91,15 @@ pub fn page(course: &Course) -> String {
         let memory = stack(course, |moment| &moment.mib, node, 1.0, "MiB");
         let _ = writeln!(
             page,
-            "<tr><td>{}<br>{cpus} CPUs</td><td>{tasks}</td><td>{memory}</td></tr>",
+            "<tr><td class=\"name\">{}<br>{cpus} CPUs</td><td>{tasks}</td><td>{memory}</td></tr>",
             escape(name)
         );
     }
+    let axis = axis(course);
     let _ = writeln!(
         page,
-        "<tr><td>local share</td><td>{}</td><td>0 to {:.1} s; local share 0 to 1</td></tr>\n</table>",
-        line(course),
-        end(course)
+        "<tr><td class=\"name\">local share</td><td>{}{axis}</td><td>{axis}</td></tr>\n</table>",
+        line(course)
     );
     for (title, svg) in &course.pictures {
         let _ = writeln!(page, "<h2>{}</h2>\n{svg}", escape(title));
@@ -120,7 +127,7 @@ fn stack(
     least: f64,
     unit: &str,
 ) -> String {
-    let total = |moment: &Moment, node: usize| of(moment).iter().map(|p| p[node]).sum::<f64>();
+    let total = |moment: &Moment, node: usize| of(moment).iter().map(|p| at(p, node)).sum::<f64>();
     let nodes = 0..course.nodes.len();
     let all = nodes.flat_map(|node| course.moments.iter().map(move |moment| (moment, node)));
     let most = all.map(|(moment, node)| total(moment, node)).fold(least, f64::max);
@@ -131,7 +138,7 @@ fn stack(
             .moments
             .iter()
             .zip(&below)
-            .map(|(moment, below)| below + of(moment)[process][node])
+            .map(|(moment, below)| below + of(moment).get(process).map_or(0.0, |p| at(p, node)))
             .collect();
         let point = |(moment, value): (&Moment, &f64)| {
             format!("{:.1},{:.1}", x(course, moment), y(*value, most))
@@ -143,11 +150,50 @@ fn stack(
         let _ = write!(picture, "<polygon fill=\"{colour}\" points=\"{}\"/>", points.join(" "));
         below = above;
     }
-    let _ = write!(
-        picture,
-        "<text x=\"4\" y=\"14\" font-size=\"11\" fill=\"#333\">{most:.0} {unit}</text></svg>"
+    picture + &scale(&format!("{most:.0} {unit}"))
+}
+
+/// A process that has not come yet is nowhere.
+fn at(process: &[f64], node: usize) -> f64 {
+    process.get(node).copied().unwrap_or(0.0)
+}
+
+/// What the top of a picture stands for; the picture ends.
+fn scale(text: &str) -> String {
+    format!(
+        "<text x=\"4\" y=\"16\" font-size=\"11\" font-family=\"sans-serif\" fill=\"#333\" \
+         stroke=\"#f6f6f6\" stroke-width=\"3\" paint-order=\"stroke\">{text}</text></svg>"
+    )
+}
+
+/// Seconds below a picture: round ones, no more than have room.
+fn axis(course: &Course) -> String {
+    let end = end(course);
+    let least = end * FIGURE / WIDTH;
+    let ten = 10f64.powf(least.log10().floor());
+    let step = [1.0, 2.0, 5.0].into_iter().map(|n| n * ten).find(|step| *step >= least);
+    let step = step.unwrap_or(10.0 * ten);
+    let places = (-step.log10().floor()).max(0.0) as usize;
+    let mut axis = format!(
+        "<svg class=\"axis\" width=\"{WIDTH}\" height=\"{AXIS}\" font-size=\"11\" \
+         font-family=\"sans-serif\" fill=\"#333\">"
     );
-    picture
+    for tick in 0..=(end / step * (1.0 + 1e-9)) as u32 {
+        let seconds = f64::from(tick) * step;
+        let (x, unit) = (seconds / end * WIDTH, if tick == 0 { " s" } else { "" });
+        // A figure at either edge stays inside.
+        let anchor = match x {
+            _ if tick == 0 => "start",
+            x if x > WIDTH - FIGURE / 4.0 => "end",
+            _ => "middle",
+        };
+        let _ = write!(
+            axis,
+            "<path d=\"M{x:.1} 0v4\" stroke=\"#333\"/><text x=\"{x:.1}\" y=\"16\" \
+             text-anchor=\"{anchor}\">{seconds:.places$}{unit}</text>"
+        );
+    }
+    axis + "</svg>"
 }
 
 fn line(course: &Course) -> String {
@@ -155,10 +201,10 @@ fn line(course: &Course) -> String {
         |moment: &Moment| format!("{:.1},{:.1}", x(course, moment), y(moment.local_share, 1.0));
     let points: Vec<String> = course.moments.iter().map(point).collect();
     let shape = format!(
-        "<polyline fill=\"none\" stroke=\"#333\" stroke-width=\"1.5\" points=\"{}\"/></svg>",
+        "<polyline fill=\"none\" stroke=\"#333\" stroke-width=\"1.5\" points=\"{}\"/>",
         points.join(" ")
     );
-    svg() + &shape
+    svg() + &shape + &scale("100 %")
 }
 
 fn svg() -> String {
@@ -169,17 +215,28 @@ fn moves(course: &Course) -> String {
     if course.moves.is_empty() {
         return String::new();
     }
-    let mut table = "<h2>Moves and their reasons</h2>\n<table>\n".to_string();
-    for listed in course.moves.iter().take(LISTED) {
-        let _ = writeln!(
-            table,
-            "<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td></tr>",
-            escape(&listed.when),
-            escape(&listed.what),
-            escape(&listed.outcome)
-        );
+    let mut table = "<h2>Moves and their reasons</h2>\n".to_string();
+    let listed = &course.moves[..course.moves.len().min(LISTED)];
+    for turn in listed.chunk_by(|a, b| a.when == b.when) {
+        let (when, count) = (escape(&turn[0].when), turn.len());
+        let folded = count > OPEN;
+        if folded {
+            let first = &turn[0].outcome;
+            let same = turn.iter().all(|listed| listed.outcome == *first);
+            let outcome = if same { format!(", all {}", escape(first)) } else { String::new() };
+            let _ = writeln!(table, "<details><summary>{when}: {count} moves{outcome}</summary>");
+        }
+        table += "<table>\n";
+        for listed in turn {
+            let _ = writeln!(
+                table,
+                "<tr><td class=\"n\">{when}</td><td>{}</td><td>{}</td></tr>",
+                escape(&listed.what),
+                escape(&listed.outcome)
+            );
+        }
+        table += if folded { "</table></details>\n" } else { "</table>\n" };
     }
-    table += "</table>\n";
     if let Some(more) = course.moves.len().checked_sub(LISTED).filter(|more| *more > 0) {
         let _ = writeln!(table, "<p>and {more} more</p>");
     }
@@ -222,6 +279,32 @@ mod tests {
         assert!(page.contains("points=\"0.0,84.0 420.0,30.7 420.0,84.0 0.0,84.0\""), "{page}");
         assert!(page.contains("420.0,4.0"));
         assert!(page.contains(">6 tasks<") && page.contains(">100 MiB<"));
+    }
+
+    #[test]
+    fn seconds_below_are_round_and_have_room() {
+        // 420 px with 60 for a figure: seven at most. 10 s / 7 = 1.43, so every 2 s.
+        let axis = axis(&course());
+        let told: Vec<&str> = axis.split("</text>").filter_map(|t| t.rsplit('>').next()).collect();
+        assert_eq!(told, ["0 s", "2", "4", "6", "8", "10", ""]);
+        assert!(axis.contains("x=\"420.0\" y=\"16\" text-anchor=\"end\""), "{axis}");
+    }
+
+    #[test]
+    fn many_moves_at_one_time_are_folded() {
+        let mut course = course();
+        assert!(!page(&course).contains("<details>"));
+        course.moves.iter_mut().take(20).for_each(|listed| listed.when = "7 s".into());
+        assert!(page(&course).contains("<summary>7 s: 20 moves, all done</summary>"));
+    }
+
+    #[test]
+    fn a_process_that_comes_later_is_nowhere_before() {
+        let mut course = course();
+        course.processes.push("three".into());
+        course.moments[1].tasks.push(vec![1.0, 0.0]);
+        // The last of three areas on node 0: nothing, then 1 upon 4 + 2 of 7.
+        assert!(page(&course).contains("points=\"0.0,61.1 420.0,4.0 420.0,15.4 0.0,61.1\""));
     }
 
     #[test]

@@ -130,6 +130,9 @@ pub fn table(comparison: &Comparison) -> String {
         "{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}{pace}\n",
         if *runs == 1 { "" } else { "s" }
     );
+    if let Some([least, greatest]) = comparison.numad_interval_seconds {
+        text += &format!("numad looked every {least} to {greatest} s\n");
+    }
     text += &comparison.until.map_or_else(String::new, |until| told_of_until(until, *runs));
     text + &comparison.against.as_ref().map_or_else(String::new, differences)
 }

@@ -17,7 +17,7 @@ impl Sim {
     pub(crate) fn go_on(&mut self, t: usize) {
         let cpu = self.tasks[t].cpu;
         let wanted = self.tasks[t].move_to.take();
-        let wanted = wanted.map(|to| to as usize).filter(|&to| to != cpu && self.allows(t, to));
+        let wanted = wanted.map(usize::from).filter(|&to| to != cpu && self.allows(t, to));
         let forced = self.tasks[t].unsettled && !self.allows(t, cpu);
         if forced || wanted.is_some() {
             let to = wanted.unwrap_or_else(|| self.pick_allowed(t));
@@ -225,7 +225,7 @@ impl Sim {
                 && self.allows(t, to)
             {
                 if forced || self.may_move(t, to, Pull::Busy) {
-                    self.tasks[t].move_to = Some(to as u32);
+                    self.tasks[t].move_to = Some(to as u16);
                 } else {
                     vetoed = true;
                 }

@@ -26,6 +26,7 @@ mod steps;
 
 use births::Queued;
 pub use mishaps::Mishap;
+use retiming::{NEAR, SAME};
 pub use run::{Options, Run, TraceEvent};
 pub use samples::Sample;
 use samples::Samples;
@@ -43,18 +44,26 @@ const BALANCE_NS: u64 = 20_000_000;
 /// Between two ticks of a CPU that concern NUMA balancing. Guessed: five of 4 ms.
 const TICK_NS: u64 = 20_000_000;
 
+/// Where a block is. Looked up at every step: who was seen there last stands apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
     pub home: u8,
     pub armed: bool,
-    /// Task index + 1 and CPU of the last touch that the kernel saw; 0: none.
-    pub last_task: u32,
-    pub last_cpu: u16,
+}
+
+/// The last touch of a block that the kernel saw.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Seen {
+    /// Index + 1; 0: none was seen.
+    pub task: u32,
+    pub cpu: u16,
 }
 
 pub(crate) struct Process {
     pub id: ProcessId,
     pub blocks: Vec<Block>,
+    /// By block.
+    pub seen: Vec<Seen>,
     pub bytes: f64,
     pub slices: usize,
     pub phases: Vec<PhaseSpec>,
@@ -96,7 +105,7 @@ pub(crate) struct Task {
     pub block: u32,
     pub phase: u32,
     pub pass: u32,
-    pub move_to: Option<u32>,
+    pub move_to: Option<u16>,
     pub cpu_ns: u64,
     pub debt_ns: u64,
     /// Where it is while it does not run, and since when.
@@ -105,6 +114,8 @@ pub(crate) struct Task {
     pub ran_ns: u64,
     /// Lines left of a block that was interrupted; 0: none was.
     pub lines_left: f64,
+    /// Bytes that memory carried for it.
+    pub bytes: f64,
     pub place: Place,
     pub state: State,
     /// It has been on a CPU.
@@ -126,8 +137,7 @@ pub(crate) struct Rest {
     pub owner: CpuSet,
     pub home: Option<NodeId>,
     pub observed: (u64, u64),
-    /// Bytes that memory carried for it: in all, until it was looked last, and a second.
-    pub bytes: f64,
+    /// Bytes that memory carried for it: until it was looked last, and a second.
     pub bytes_before: f64,
     pub bytes_s: u64,
     pub ended: u64,
@@ -279,10 +289,13 @@ impl Sim {
         };
         sim.begin_all(workload)?;
         sim.schedule(BALANCE_NS, Event::Balance);
-        let ticks = if sim.options.balancing.is_some() { cpus } else { 0 };
+        let in_order = sim.options.balancing.as_ref().map(|own| own.ticks_in_order());
+        let ticks = if in_order.is_some() { cpus } else { 0 };
         for cpu in 0..ticks {
-            let first = TICK_NS + sim.start.below(TICK_NS);
-            sim.schedule(first, Event::Tick(cpu as u32));
+            let anywhere = sim.start.below(TICK_NS);
+            let own = cpu as u64 * TICK_NS / cpus as u64;
+            let after = if in_order == Some(true) { own } else { anywhere };
+            sim.schedule(TICK_NS + after, Event::Tick(cpu as u32));
         }
         if sim.options.samples {
             Samples::begin(&mut sim);
@@ -332,7 +345,10 @@ impl Sim {
                 }
             }
             if self.options.exact {
-                self.retime();
+                self.retime(SAME);
+            } else if self.fabric.has_jumped() {
+                self.solved = self.now;
+                self.retime(NEAR);
             }
         }
         if self.left > 0 {

@@ -2,7 +2,8 @@
 //! that costs the task in whose name it is done.
 //!
 //! A fault on a block of small pages is 512 faults, unless the balancing handles a whole block in
-//! one. Moving a block copies it: every line is read on one node and written on the other, with
+//! one; each page is looked at then too. Arming and looking at a page costs a cache miss: what the
+//! kernel keeps for it is as large as a line. Moving a block copies it: every line is read on one node and written on the other, with
 //! today's waits. A huge page moves whole if the balancing can; otherwise it is split, moved in
 //! small pages, and copied once more when it is rebuilt. Each small page moved needs a flush of
 //! TLBs and, twice, the anon_vma mutex of its process, for which others wait: [`crate::rmap`].
@@ -13,7 +14,7 @@ use numaherd_model::{
 };
 
 use crate::account::Place;
-use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Sim, State, TraceEvent};
+use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Seen, Sim, State, TraceEvent};
 use crate::machine::LINE_BYTES;
 use crate::rmap::Moving;
 
@@ -39,6 +40,10 @@ impl Sim {
         let faults = if whole { 1 } else { BLOCK_PAGES };
         self.run.faults += faults;
         let mut cost_ns = faults * self.machine.kernel.fault_ns;
+        if handling.one_fault_for_2m && !self.options.huge_pages {
+            // Each page's entry is rewritten, and who touched it is noted.
+            cost_ns += BLOCK_PAGES * self.entry_ns(self.tasks[t].cpu, self.home_of(t, b));
+        }
         self.account.add_times(Place::Fault, cost_ns, faults);
         let mut moving = None;
         let verdict = balancing.on_fault(&touch, self);
@@ -63,11 +68,9 @@ impl Sim {
             }
         }
         let process = &mut self.processes[self.tasks[t].process];
-        let block = &mut process.blocks[b];
-        block.armed = false;
-        block.last_task = t as u32 + 1;
-        block.last_cpu = self.tasks[t].cpu as u16;
-        let home = usize::from(block.home);
+        process.blocks[b].armed = false;
+        process.seen[b] = Seen { task: t as u32 + 1, cpu: self.tasks[t].cpu as u16 };
+        let home = usize::from(process.blocks[b].home);
         let home = self.node_id(home);
         flags |= if home == touch.node { FaultFlags::FAULT_LOCAL } else { 0 };
         if self.options.watch_faults && self.now >= self.no_faults_until {
@@ -80,18 +83,16 @@ impl Sim {
     fn touch(&self, t: usize, b: usize) -> Touch {
         let task = &self.tasks[t];
         let process = &self.processes[task.process];
-        let block = &process.blocks[b];
-        let last = block
-            .last_task
-            .checked_sub(1)
-            .map(|last| (self.rest[last as usize].id, CpuId(u32::from(block.last_cpu))));
+        let seen = process.seen[b];
+        let last = seen.task.checked_sub(1);
+        let last = last.map(|last| (self.rest[last as usize].id, CpuId(u32::from(seen.cpu))));
         Touch {
             time: Nanos(self.now),
             task: self.rest[t].id,
             process: process.id,
             cpu: CpuId(task.cpu as u32),
             node: self.node_id(self.node_of[task.cpu]),
-            home: self.node_id(usize::from(block.home)),
+            home: self.node_id(usize::from(process.blocks[b].home)),
             pages: Pages(BLOCK_PAGES),
             last,
             page: (task.process as u64) << 32 | b as u64,
@@ -178,10 +179,10 @@ impl Sim {
     pub(crate) fn tick(&mut self, t: usize) {
         let Some(mut balancing) = self.options.balancing.take() else { return };
         let id = self.rest[t].id;
-        if let Some(bytes) = balancing.scan(id, self) {
-            let p = self.tasks[t].process;
-            let passes = self.arm(t, bytes);
-            (0..passes).for_each(|_| balancing.pass_ended(self.processes[p].id, self));
+        if let Some(bytes) = balancing.scan(id, self)
+            && self.arm(t, bytes)
+        {
+            balancing.pass_ended(self.processes[self.tasks[t].process].id, self);
         }
         let wanted = balancing.place(id, self);
         self.options.balancing = Some(balancing);
@@ -194,26 +195,44 @@ impl Sim {
         }
     }
 
-    /// Arms the next bytes of the task's process; answers how often its end was passed.
-    fn arm(&mut self, t: usize, bytes: Bytes) -> usize {
+    /// Arms the next bytes of the task's process, up to its end; says whether that is reached.
+    fn arm(&mut self, t: usize, bytes: Bytes) -> bool {
         let small = !self.options.huge_pages;
         let process = &mut self.processes[self.tasks[t].process];
-        let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(process.blocks.len());
-        let mut passes = 0;
-        for _ in 0..blocks {
-            process.blocks[process.scan_at].armed = true;
-            process.scan_at += 1;
-            if process.scan_at == process.blocks.len() {
-                process.scan_at = 0;
-                passes += 1;
-            }
+        let left = process.blocks.len() - process.scan_at;
+        let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(left);
+        let scanned = process.scan_at..process.scan_at + blocks;
+        let mut on = [0_u64; u8::MAX as usize + 1];
+        for block in &mut process.blocks[scanned] {
+            block.armed = true;
+            on[usize::from(block.home)] += 1;
         }
-        let entries = blocks as u64 * if small { BLOCK_PAGES } else { 1 };
-        let cost_ns = entries * self.machine.kernel.arm_ns + self.machine.kernel.flush_ns;
+        process.scan_at += blocks;
+        let at_end = process.scan_at == process.blocks.len();
+        if at_end {
+            process.scan_at = 0;
+        }
+        let entries = if small { BLOCK_PAGES } else { 1 };
+        let cpu = self.tasks[t].cpu;
+        let of = |(home, &blocks): (usize, &u64)| match blocks {
+            0 => 0,
+            blocks => blocks * entries * self.entry_ns(cpu, home),
+        };
+        let cost_ns = on.iter().enumerate().map(of).sum::<u64>() + self.machine.kernel.flush_ns;
         self.tasks[t].debt_ns += cost_ns;
         self.account.add(Place::Arming, cost_ns);
         self.run.kernel_seconds += cost_ns as f64 / 1e9;
-        passes
+        at_end
+    }
+
+    /// What it takes to rewrite a page's entry and to look at what the kernel keeps for the page,
+    /// which is where the page is, on a cache line of its own that nobody has touched for long.
+    fn entry_ns(&self, cpu: usize, home: usize) -> u64 {
+        self.machine.kernel.arm_ns + self.machine.latency_ns[self.node_of[cpu]][home] as u64
+    }
+
+    fn home_of(&self, t: usize, b: usize) -> usize {
+        usize::from(self.processes[self.tasks[t].process].blocks[b].home)
     }
 
     pub(crate) fn node_id(&self, index: usize) -> NodeId {

@@ -22,6 +22,14 @@ const TRAFFIC_WINDOW: Nanos = Nanos(500_000_000);
 
 const PAGE: Bytes = Bytes(4096);
 
+impl Sim {
+    /// Faults since the last look; the next one has them too.
+    #[must_use]
+    pub fn heard(&self) -> &[HintingFault] {
+        &self.faults
+    }
+}
+
 impl Observe for Sim {
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
         if self.left == 0 {
@@ -101,9 +109,9 @@ impl Sim {
             self.traffic_ns = self.now;
             let rate = |bytes: &mut f64| (std::mem::take(bytes) / passed as f64 * 1e9) as u64;
             self.carried_s = self.carried.iter_mut().map(rate).collect();
-            for task in &mut self.rest {
-                let bytes = task.bytes - std::mem::replace(&mut task.bytes_before, task.bytes);
-                task.bytes_s = (bytes / passed as f64 * 1e9) as u64;
+            for (task, rest) in self.tasks.iter().zip(&mut self.rest) {
+                let bytes = task.bytes - std::mem::replace(&mut rest.bytes_before, task.bytes);
+                rest.bytes_s = (bytes / passed as f64 * 1e9) as u64;
             }
         }
         let carries = self.topology.nodes.iter().zip(&self.machine.memory_mb_s);

@@ -59,6 +59,7 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("[3000, 3000]", "\"much\"", 11, "memory.bandwidth_mb_s", "a number or a list of numbers"),
     ("between = [[0, 1]]", "between = [[0, 7]]", 14, "links.between", "found [0, 7]"),
     ("between = [[0, 1]]", "between = []", 14, "links.between", "connect all nodes"),
+    ("between = [[0, 1]]", "between = [[0, 1], [1, 0]]", 14, "links.between", "each pair once"),
     ("between = [[0, 1]]", "between = [[0]]", 14, "links.between", "2"),
     ("id = 1", "id = 0", 19, "node.id", "ascending"),
     ("id = 1", "id = 0x", 20, "node.id", ""),

@@ -198,7 +198,7 @@ impl Kind {
     /// Parameters that make no sense, memory or CPUs that cannot be had, a process that fails.
     pub fn run(self, setting: &Setting) -> Result<Measured, WorkloadError> {
         let Params { threads, size_bytes, tie, .. } = setting.params;
-        setting.layout.check(tie)?;
+        setting.layout.check(setting.begins_tied().unwrap_or(tie))?;
         let processes = self.processes(&setting.params, &setting.layout);
         if threads < processes || size_bytes < 4096 {
             let name = self.name();

@@ -89,6 +89,13 @@ impl Latencies {
         self.counts.iter().sum()
     }
 
+    /// What it holds: the middle of each cell in nanoseconds, ascending, and how many operations
+    /// took about so long.
+    pub fn cells(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let counts = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        counts.map(|(cell, &count)| (middle(cell).min(self.max_ns), count))
+    }
+
     /// The shortest duration that `permille` of the operations do not exceed.
     fn percentile(&self, permille: u64) -> u64 {
         let wanted = (self.count() * permille).div_ceil(1000);

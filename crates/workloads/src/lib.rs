@@ -54,7 +54,7 @@ mod testing;
 mod uneven;
 
 pub use kind::{Defaults, Kind, Unit};
-pub use latency::Percentiles;
+pub use latency::{Latencies, Percentiles};
 pub use layout::{Layout, LayoutNode};
 pub use setting::{Params, Setting, Start, Tie};
 pub use tally::{Measured, Series};

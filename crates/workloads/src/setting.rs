@@ -30,6 +30,8 @@ pub enum Start {
     OneNode,
     /// Every thread and its memory together, as [`Tie::Bind`] has it, and then set free.
     Placed,
+    /// Every thread apart from its memory, as [`Tie::Inverse`] has it, and then set free.
+    Inverse,
 }
 
 /// A workload's parameters.
@@ -76,6 +78,7 @@ impl Setting<'_> {
         match (self.params.tie, self.params.start) {
             (tie @ (Tie::Bind | Tie::Inverse), _) => Some(tie),
             (Tie::Free, Start::Placed) => Some(Tie::Bind),
+            (Tie::Free, Start::Inverse) => Some(Tie::Inverse),
             _ => None,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::job::Work;
 use crate::tally::{Harvest, Tally};
-use crate::{Setting, Start, Tie, WorkloadError, sys, system};
+use crate::{Setting, Tie, WorkloadError, sys, system};
 
 /// Runs `work(index)` on a thread for each home. All are ready, tied as the setting says, before
 /// `go` is called, and none works before it returns; it answers when the timed part began, in
@@ -66,7 +66,7 @@ fn tie(setting: &Setting, home: Range<usize>) -> Result<(), WorkloadError> {
 
 /// Gives every thread of this process all CPUs back where they were tied only for the start.
 fn free_again(setting: &Setting) -> Result<(), WorkloadError> {
-    if setting.params.tie != Tie::Free || setting.params.start != Start::Placed {
+    if setting.params.tie != Tie::Free || setting.begins_tied().is_none() {
         return Ok(());
     }
     let tasks = std::fs::read_dir("/proc/self/task").map_err(system("cannot list our threads"))?;

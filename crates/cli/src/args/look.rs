@@ -1,5 +1,7 @@
 //! The commands that look and change nothing.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::Format;
@@ -62,6 +64,10 @@ pub struct AdviseArgs {
     /// Look for so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_sample)]
     pub sample: f64,
+    /// Go by the latencies in FILE, what topology --measure -o json said of this machine, instead
+    /// of firmware's distances
+    #[arg(long, value_name = "FILE")]
+    pub measured: Option<PathBuf>,
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,

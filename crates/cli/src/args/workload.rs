@@ -54,6 +54,8 @@ pub enum StartArg {
     OneNode,
     /// Every thread together with its memory, and then set free
     Placed,
+    /// Every thread on another node than its memory, and then set free
+    Inverse,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -122,6 +124,7 @@ impl WorkloadArgs {
                 Some(StartArg::FirstTouch) => Start::FirstTouch,
                 Some(StartArg::OneNode) => Start::OneNode,
                 Some(StartArg::Placed) => Start::Placed,
+                Some(StartArg::Inverse) => Start::Inverse,
             },
         }
     }

@@ -34,6 +34,10 @@ pub struct BenchResult {
     pub throughput_over_time: Series,
     /// How long operations took, where it has any.
     pub latency_ns: Option<Percentiles>,
+    /// How long operations took by the second in which they ended, with `--histograms`: pairs of
+    /// nanoseconds and how many took about so long, and one list for each second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_histograms: Option<Vec<Vec<(u64, u64)>>>,
     /// Threads of all processes.
     pub threads: usize,
     /// Memory of one process.
@@ -62,7 +66,11 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
     }
     let measured = kind.run(&setting)?;
     warn_if_cached(kind, &setting);
-    print(args.output, &result(kind, &setting.params, measured))?;
+    let histograms = args
+        .histograms
+        .then(|| measured.latencies.iter().map(|second| second.cells().collect()).collect());
+    let told = result(kind, &setting.params, measured);
+    print(args.output, &BenchResult { latency_histograms: histograms, ..told })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -92,6 +100,7 @@ fn result(kind: Kind, params: &Params, measured: Measured) -> BenchResult {
             p999: l.p999,
             max: l.max,
         }),
+        latency_histograms: None,
         threads: params.threads,
         size_bytes: params.size_bytes,
         loops: params.limit_ns.is_none().then_some(params.loops),

@@ -5,6 +5,8 @@
 //! compacted, half a second of rest), and prints what it measured as one line of JSON. What it
 //! set is put back at the end.
 
+pub mod numad;
+
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -16,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::balance::Summary;
 use super::bench::BenchResult;
-use crate::args::CellArgs;
+use crate::args::{CellArgs, Placement};
 use crate::session::Session;
 
 /// Rest before a run, for what the last one left to settle.
@@ -33,6 +35,9 @@ pub struct CellResult {
     pub balance: Option<Summary>,
     /// Hinting faults that found their page local ÷ all, where there were any.
     pub local_share_of_faults: Option<f64>,
+    /// How often numad moved a process, where it ran.
+    #[serde(default)]
+    pub moves_by_numad: Option<u64>,
 }
 
 /// Runs one cell.
@@ -68,9 +73,14 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
         command.arg("--").arg(&program);
     }
     command.args(["bench", "-o", "json", "--tie", placement.tie()]).args(&args.bench);
+    let numad = match placement {
+        Placement::Numad => Some(numad::Daemon::start(args.numad_interval, session)?),
+        _ => None,
+    };
     let before = vmstat::read(root)?;
     let output = command.stderr(Stdio::inherit()).output().context("cannot start the workload")?;
     let counted = vmstat::read(root)?.since(&before);
+    let moves_by_numad = numad.map(|daemon| daemon.end(args.log.as_deref())).transpose()?;
     if !output.status.success() {
         bail!("the workload under {placement} ended with {}", output.status);
     }
@@ -86,6 +96,7 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
         pages_migrated_by_kernel: counted.numa_pages_migrated.unwrap_or(0),
         balance,
         local_share_of_faults: faults.and_then(share),
+        moves_by_numad,
     })
 }
 

@@ -17,7 +17,7 @@ use numaherd_report::{
     Against, Cell, Comparison, CpuCounts, Until, against, chart, interval, text,
 };
 
-use super::cell::CellResult;
+use super::cell::{CellResult, numad};
 use super::simulate;
 use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
@@ -40,6 +40,9 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         }
         print(args, &comparison)?;
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.placements.contains(&Placement::Numad) {
+        numad::check(args.workload.size_bytes())?;
     }
     let interrupted = interrupt::flag()?;
     let mut results = Results::create(args)?;
@@ -89,6 +92,10 @@ fn comparison(args: &Compare, site: &dyn Site, cells: &[Cell]) -> Comparison {
         dilation: site.dilation(),
         until: args.until.map(|width| Until::of(width, &placements)),
         placements,
+        numad_interval_seconds: args
+            .placements
+            .contains(&Placement::Numad)
+            .then_some([args.numad_interval.least, args.numad_interval.greatest]),
         against: None,
     }
 }
@@ -142,8 +149,12 @@ fn measure(
         for placement in order {
             progress.begin(run, placement);
             let (measured, counted) = in_time(site, &cell_arguments(args, placement, run))?;
+            let moves = measured.moves_by_numad;
             let cell = cell(placement, run, measured, counted);
             progress.end(&cell);
+            if let Some(moves) = moves {
+                eprintln!("numaherd: numad moved processes {moves} times in this run");
+            }
             cells.push(cell);
             results.write(&cells[cells.len() - 1])?;
         }
@@ -183,7 +194,8 @@ pub struct Counted {
 }
 
 fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Counted>) -> Cell {
-    let CellResult { bench, pages_migrated_by_kernel, balance, local_share_of_faults } = measured;
+    let CellResult { bench, pages_migrated_by_kernel, balance, local_share_of_faults, .. } =
+        measured;
     let converged = balance.as_ref().and_then(|summary| summary.converged_at_ns);
     let since_start = |at: u64| at.saturating_sub(bench.start_ns) as f64 / 1e9;
     let (local_share, source) = match &counted {
@@ -213,12 +225,16 @@ fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Co
 fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String> {
     let mut words = vec!["cell".to_string(), "--placement".into(), placement.to_string()];
     if let Some(dir) = &args.logs
-        && placement.balance().is_some()
+        && placement.has_log()
     {
         // The run's current folder is another.
         let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.clone());
-        let log = dir.join(format!("{placement}-{run}.jsonl"));
+        let ending = if placement == Placement::Numad { "log" } else { "jsonl" };
+        let log = dir.join(format!("{placement}-{run}.{ending}"));
         words.extend(["--log".to_string(), log.display().to_string()]);
+    }
+    if placement == Placement::Numad {
+        words.extend(["--numad-interval".to_string(), args.numad_interval.to_string()]);
     }
     let reserve = args.workload.name.reserved_pages_per_node(args.workload.size_bytes());
     if reserve > 0 {

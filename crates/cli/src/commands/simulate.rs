@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
@@ -93,6 +93,7 @@ impl Whole<'_> {
             dilation: 0.0,
             until: None,
             placements: Comparison::placements(names, cells),
+            numad_interval_seconds: None,
             against: None,
         }
     }
@@ -128,7 +129,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
             let job = Job {
                 machine: &machine,
                 workload: &workload,
-                placement: simulated(placement),
+                placement: simulated(placement)?,
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed + u64::from(run),
             };
@@ -143,8 +144,9 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
 }
 
 /// The simulator's name for a placement.
-fn simulated(placement: Placement) -> SimPlacement {
-    match placement {
+fn simulated(placement: Placement) -> Result<SimPlacement> {
+    Ok(match placement {
+        Placement::Numad => bail!("numad is not simulated: leave out --on, or numad"),
         Placement::Off => SimPlacement::Off,
         Placement::Kernel => SimPlacement::Mainline,
         Placement::Bind => SimPlacement::Bind,
@@ -152,5 +154,5 @@ fn simulated(placement: Placement) -> SimPlacement {
         Placement::Interleave => SimPlacement::Interleave,
         Placement::Herd => SimPlacement::Herd,
         Placement::HerdTasks => SimPlacement::HerdTasks,
-    }
+    })
 }

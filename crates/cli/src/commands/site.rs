@@ -15,7 +15,7 @@ use numaherd_report::CpuCounts;
 use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
 use super::{lab, tracing};
-use crate::args::{Compare, LabArgs};
+use crate::args::{Compare, LabArgs, Placement};
 
 /// Markers of the workloads: the timed part begins, and is over.
 const BEGIN: u64 = 1;
@@ -240,12 +240,16 @@ impl HostSite {
         eprintln!(
             "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \
              kernel.numa_balancing and the kernel's scan periods, drops the page cache and compacts \
-             memory between runs{}; settings are put back",
+             memory between runs{}{}; settings are put back",
             topology.cpus().len(),
             args.workload.size_bytes() >> 20,
             match args.workload.name.reserved_pages_per_node(args.workload.size_bytes()) {
                 0 => String::new(),
                 pages => format!(", reserves {pages} huge pages on each node"),
+            },
+            match args.placements.contains(&Placement::Numad) {
+                false => "",
+                true => ", runs numad, which may bind any large and busy process and leaves it so",
             }
         );
         ensure!(

@@ -11,6 +11,9 @@ use numaherd_sim::Sim;
 const QUICK: ScanPeriods = periods(300, 100, 100);
 const SLOW: ScanPeriods = periods(1000, 4000, 60_000);
 
+/// Between two moments at which it is listened.
+const NAP: Nanos = Nanos(50_000_000);
+
 const fn periods(delay_ms: u64, min_ms: u64, max_ms: u64) -> ScanPeriods {
     let ns = 1_000_000;
     ScanPeriods { delay: Nanos(delay_ms * ns), min: Nanos(min_ms * ns), max: Nanos(max_ms * ns) }
@@ -50,7 +53,22 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         }
         let used = sim.take_spent();
         let wait = pace.next(turn.acted(), Found::of(&turn), used);
-        next = Nanos(sim.time().0 + used.0 + wait.0);
+        let begun = Nanos(sim.time().0 + used.0);
+        next = Nanos(begun.0 + wait.0);
+        if !sim.advance(begun) {
+            break;
+        }
+        // Listens meanwhile.
+        while sim.time() < next && sim.advance(next.min(Nanos(sim.time().0 + NAP.0))) {
+            let waited = sim.time().since(begun);
+            let wakes = match turn.plan.converged {
+                true => controller.is_stirred(sim.heard()),
+                false => pace.wakes(waited, sim.heard().len()),
+            };
+            if wakes {
+                next = sim.time();
+            }
+        }
     }
     Ok(balanced)
 }

@@ -1,25 +1,55 @@
 //! A watched run as the page of nodes over time.
 
+use std::cmp::Reverse;
+
 use numaherd_report::nodes::{Course, Moment, page};
-use numaherd_sim::engine::BLOCK_BYTES;
+use numaherd_sim::{Sim, engine::BLOCK_BYTES};
 
 use super::{Finished, Job, places};
 
 /// Mebibytes of a simulated block.
 const BLOCK_MIB: f64 = (BLOCK_BYTES >> 20) as f64;
+/// Processes with a colour of their own.
+const OWN: usize = 7;
+
+/// Where each process is shown, and what stands there: the busiest by themselves, the rest together.
+fn shown(sim: &Sim) -> (Vec<usize>, Vec<String>) {
+    let count = sim.processes();
+    let mut busy: Vec<(Reverse<u64>, usize)> = (0..count).map(|p| (Reverse(0), p)).collect();
+    for sample in sim.samples() {
+        for (tasks, (busy, _)) in sample.tasks.iter().zip(&mut busy) {
+            busy.0 += tasks.iter().copied().map(u64::from).sum::<u64>();
+        }
+    }
+    busy.sort_unstable();
+    let own = if count > OWN + 1 { OWN } else { count };
+    let mut first: Vec<usize> = busy[..own].iter().map(|&(_, p)| p).collect();
+    first.sort_unstable();
+    let mut names: Vec<String> = first.iter().map(|p| format!("process {}", p + 1)).collect();
+    if own < count {
+        names.push(format!("{} others", count - own));
+    }
+    ((0..count).map(|p| first.binary_search(&p).unwrap_or(own)).collect(), names)
+}
 
 /// The whole page.
 pub fn nodes(job: &Job, finished: &Finished) -> String {
     let (run, sim) = (&finished.run, &finished.sim);
+    let (shown, processes) = shown(sim);
+    let count = processes.len();
     let floats = |rows: &[Vec<u32>], unit: f64| -> Vec<Vec<f64>> {
-        rows.iter().map(|row| row.iter().map(|&n| f64::from(n) * unit).collect()).collect()
+        let mut sums = vec![vec![0.0; job.machine.node.len()]; count];
+        for (row, &at) in rows.iter().zip(&shown) {
+            row.iter().zip(&mut sums[at]).for_each(|(&n, sum)| *sum += f64::from(n) * unit);
+        }
+        sums
     };
     let graph = places::graph(job.placement, 0, finished);
     let moments = sim.samples().iter().zip(sim.local_shares());
     let course = Course {
         title: format!("{} on {} under {}", job.workload.name, job.machine.name, job.placement),
         nodes: job.machine.node.iter().map(|n| (format!("node {}", n.id), n.cpus)).collect(),
-        processes: (1..=sim.processes()).map(|n| format!("process {n}")).collect(),
+        processes,
         moments: moments
             .map(|(sample, local_share)| Moment {
                 seconds: sample.ns as f64 / 1e9,

@@ -117,10 +117,9 @@ fn a_call_graph_shows_where_tasks_block() {
         let points = graph["blocked"].as_array().unwrap();
         points.iter().find(|point| point["name"] == name).unwrap()["share"].as_f64().unwrap()
     };
-    // Published: 50.6 % and 49.4 %. So few wait in this short run (29 % of it at rmap_walk) that
-    // nothing near a half can be asked; longer ones come to 32 to 51 %, see docs/simulator.md.
+    // Published: 50.6 % and 49.4 %. Five seeds of this short run come to 45.8 to 46.9 %.
     let (walk, lock) = (of("rmap_walk"), of("page_lock_anon_vma"));
-    assert!((walk + lock - 1.0).abs() < 1e-9 && (0.2..0.8).contains(&walk), "{walk} {lock}");
+    assert!((walk + lock - 1.0).abs() < 1e-9 && (0.4..0.6).contains(&walk), "{walk} {lock}");
     assert!(graph["locks"][0]["waited_share"].as_f64().unwrap() > 0.03, "{graph}");
     let table = output(&words("table"));
     assert!(table.contains("where tasks blocked") && table.contains("anon_vma mutex, process 1"));
@@ -164,7 +163,7 @@ fn a_page_is_written() {
     let words = words.iter().chain(&more);
     output(&words.map(ToString::to_string).collect::<Vec<_>>());
     let page = std::fs::read_to_string(&path).unwrap();
-    assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process 2"));
+    assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process&nbsp;2"));
     assert!(page.contains("Where tasks spent their time") && page.contains("user code"));
     assert!(page.contains("place task") && page.contains("of its faults"), "{page}");
     let two = ["simulate", "numa02", "--machine", "2x4", "--placement", "off,bind", "--html", "x"];

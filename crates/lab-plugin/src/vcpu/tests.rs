@@ -91,6 +91,7 @@ fn instructions_hits_and_misses_cost_what_the_machine_says() {
     assert_eq!(cost_ps(&machine, 0, || access(&machine, 0, 0x1000, LOCAL)), 0); // still cached
     let counts = vcpu(&machine, 0).counts(machine.now_ps(), 0);
     assert_eq!((counts.instructions, counts.accesses, counts.misses), (7, 4, 2));
+    assert_eq!(counts.stalled_ns, 400); // 100 + 300
     assert_eq!(vcpu(&machine, 0).served().collect::<Vec<_>>(), [1, 1]);
 }
 

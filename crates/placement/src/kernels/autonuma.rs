@@ -130,7 +130,9 @@ impl Autonuma {
             return 0;
         };
         let (there, now, others) = match view.running(cpu) {
-            // An idle CPU counts less than nothing, where both the task and its process say so.
+            // In March an idle CPU counts less than nothing, where both the task and its process say
+            // so; later it is left to load balancing.
+            None if !self.switches.of_march => return 0,
             None if there.0 > now.0 && there.1 > now.1 => (there.1, now.1, -1),
             None => return 0,
             Some(other) => {
@@ -234,7 +236,9 @@ impl Balancing for Autonuma {
         }
         let selected = best.map_or(here, |(_, node, _)| node);
         self.tasks.entry(id).or_default().selected = Some(selected);
-        best.map(|(_, _, cpu)| TaskMove::To(cpu))
+        let (_, _, cpu) = best?;
+        let other = view.running(cpu).filter(|_| !self.switches.of_march);
+        Some(other.map_or(TaskMove::To(cpu), TaskMove::Swap))
     }
 
     fn may_move(&self, id: TaskId, _: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
@@ -249,7 +253,27 @@ impl Balancing for Autonuma {
 
 #[cfg(test)]
 mod tests {
+    use super::super::world::{World, id};
     use super::*;
+
+    /// Two nodes of two CPUs; 1 and 3 run where the other one's memory is.
+    #[test]
+    fn v28_exchanges_two_tasks_and_march_moves_one() {
+        let mut world = World::new([Some(1), None, Some(3), None]);
+        let mut moves = |of_march| {
+            world.now = Nanos(0);
+            let mut autonuma = Autonuma::new(Switches { of_march, ..Switches::default() });
+            for (tid, home) in [(1, 1), (3, 0)] {
+                autonuma.on_fault(&world.touch(tid, home, Some((4, 3 - tid))), &world);
+            }
+            // In March what a process has where counts from the end of a pass.
+            autonuma.pass_ended(world.process_of(id(1)), &world);
+            world.now = PLACE_WAIT;
+            autonuma.place(id(1), &world)
+        };
+        assert_eq!(moves(false), Some(TaskMove::Swap(id(3))));
+        assert_eq!(moves(true), Some(TaskMove::To(CpuId(2))));
+    }
 
     #[test]
     fn weights_are_per_mille_of_all_faults() {

@@ -18,6 +18,8 @@ pub mod limit;
 pub mod mainline;
 pub mod numacore;
 pub mod scan;
+#[cfg(test)]
+mod world;
 
 pub use autonuma::Autonuma;
 pub use balancenuma::Balancenuma;

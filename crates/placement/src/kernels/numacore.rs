@@ -4,12 +4,16 @@
 //! The source of a fault is told by CPU: a fault is private if the page was last touched on the
 //! same CPU; a page that never faulted counts as shared. Until a task was placed for the first time,
 //! its pages stay; one without faults is then taken for shared (v18 places it within a second, before
-//! anything is scanned). A page comes when the same node asks for it twice. Interleaving over the
-//! nodes where a shared task's buddies run is for pages that it allocates later: as posted, a fault
-//! works that node out and then takes the one of the two samples (patches 15 and 28 of v17; found
-//! by its author on 7 December, "Fix NUMA affinity tracking logic"). Loads are 1024 for each
-//! runnable task. Who runs is looked at as it is now, without locks, by the tick of the task that
-//! is to move.
+//! anything is scanned). While a task is placed it is still taken for what it was, by itself too; what
+//! it has turned into counts from then on. A pass over memory ends when the next one begins, so that
+//! the faults of its last scan belong to it.
+//!
+//! A page comes when the same node asks for it twice. Interleaving over the nodes where a shared
+//! task's buddies run is for pages that it allocates later: as posted, a fault works that node out and
+//! then takes the one of the two samples (patches 15 and 28 of v17; found by its author on 7 December,
+//! "Fix NUMA affinity tracking logic"). Loads are 1024 for each runnable task. Who runs is looked at
+//! as it is now, without locks, by the tick of the task that is to move; v18's placement is smeared
+//! over CPUs, one after the other in their order.
 //!
 //! | module | owns |
 //! |---|---|
@@ -120,6 +124,8 @@ pub struct Numacore {
 struct Process {
     pass: u64,
     next_scan: Nanos,
+    /// The last scan came to the end of memory: the next one begins a new pass.
+    at_end: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -150,7 +156,8 @@ struct Task {
     /// CPU time at the last scan.
     scanned: Nanos,
     pass: u64,
-    placed_at: Nanos,
+    /// The second of its last placement. Seconds are the clock's: a program starts amid one.
+    placed_in: u64,
 }
 
 impl Task {
@@ -171,7 +178,7 @@ impl Task {
             period: DELAY,
             scanned: Nanos(0),
             pass: 0,
-            placed_at: Nanos(0),
+            placed_in: 0,
         }
     }
 
@@ -183,13 +190,11 @@ impl Task {
             }
             *new = [0, 0];
         }
-        let total = |kind: usize| self.faults.iter().map(|faults| faults[kind]).sum::<u64>();
-        let (shared, private) = (total(0), total(1));
-        self.kind = kind_of(self.kind, shared, private);
+        let all: u64 = self.faults.iter().flatten().sum();
         let of = |node: usize| self.faults[node][0] + self.faults[node][1];
         let best = (0..self.faults.len()).max_by_key(|&node| (of(node), usize::MAX - node));
-        if let Some(best) = best.filter(|_| shared + private > 0) {
-            self.strength = 1024 * of(best) / (shared + private);
+        if let Some(best) = best.filter(|_| all > 0) {
+            self.strength = 1024 * of(best) / all;
             self.converged_on = (self.strength >= CONVERGED).then_some(best);
         }
         if self.candidate_faults > self.buddy_faults {
@@ -202,7 +207,9 @@ impl Task {
 }
 
 /// Shared or private, with hysteresis.
-fn kind_of(before: Kind, shared: u64, private: u64) -> Kind {
+fn kind_of(before: Kind, faults: &[[u64; 2]]) -> Kind {
+    let total = |kind: usize| faults.iter().map(|faults| faults[kind]).sum::<u64>();
+    let (shared, private) = (total(0), total(1));
     let is_shared = match before {
         Kind::Unknown => shared >= private,
         Kind::Private => shared >= 2 * private,
@@ -245,6 +252,10 @@ impl Balancing for Numacore {
         PageHandling { one_fault_for_2m, moves_huge_whole: true }
     }
 
+    fn ticks_in_order(&self) -> bool {
+        self.switches.directed
+    }
+
     fn scan(&mut self, id: TaskId, view: &dyn View) -> Option<Bytes> {
         let (now, ran) = (view.now(), view.cpu_time(id));
         let tracks = self.switches.tracks_convergence;
@@ -260,11 +271,12 @@ impl Balancing for Numacore {
             return None;
         }
         process.next_scan = Nanos(now.0 + APART.0);
+        process.pass += u64::from(std::mem::take(&mut process.at_end));
         Some(Bytes(if tracks { adapted } else { FIXED_BYTES }))
     }
 
     fn pass_ended(&mut self, process: ProcessId, _: &dyn View) {
-        self.processes.entry(process).or_default().pass += 1;
+        self.processes.entry(process).or_default().at_end = true;
     }
 
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
@@ -291,17 +303,20 @@ impl Balancing for Numacore {
         let pass = self.processes.get(&view.process_of(id)).map_or(0, |process| process.pass);
         let directed = self.switches.directed;
         let task = self.tasks.get_mut(&id)?;
-        let waited = directed && now.0 / PLACE_WAIT.0 != task.placed_at.0 / PLACE_WAIT.0;
-        if task.pass == pass && !waited {
+        let second = (now.0 + PLACE_WAIT.0 / 2) / PLACE_WAIT.0;
+        if task.pass == pass && (!directed || task.placed_in == second) {
             return None;
         }
-        (task.pass, task.placed_at) = (pass, now);
+        (task.pass, task.placed_in) = (pass, second);
         let before = task.kind;
         task.average(if directed { PAST_V18 } else { PAST_V17 });
-        let kind = task.kind;
+        let kind = kind_of(before, &task.faults);
         let cpu = view.cpu_of(id)?;
-        let wanted =
-            if directed { self.directed(id, cpu, view) } else { self.ideal(id, cpu, view) };
+        let wanted = if directed {
+            self.directed(id, kind, cpu, view)
+        } else {
+            self.ideal(id, kind, cpu, view)
+        };
         let to = match wanted {
             Some(TaskMove::To(to)) => to,
             Some(TaskMove::Swap(other)) => view.cpu_of(other).unwrap_or(cpu),
@@ -310,6 +325,8 @@ impl Balancing for Numacore {
         };
         let node = index_of(view, view.node_of(to));
         let task = self.task(id, view);
+        // Until now the others, and it itself, took it for what it was.
+        task.kind = kind;
         let changed = kind != before || task.ideal_node != Some(node);
         (task.ideal, task.ideal_node) = (Some(to), Some(node));
         let longer = Nanos((task.period.0 * 2).min(LONGEST.0));

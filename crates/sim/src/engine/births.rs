@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use numaherd_model::{CpuId, CpuSet, ProcessId, TaskId};
 
-use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Sim, Span, State, Task};
+use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task};
 use crate::account::{LockUse, Place};
 use crate::layout::Layout;
 use crate::machine::LINE_BYTES;
@@ -134,10 +134,11 @@ impl Sim {
                     spec.memory_mib
                 ),
             })?;
-            blocks.push(Block { home: home as u8, armed: false, last_task: 0, last_cpu: 0 });
+            blocks.push(Block { home: home as u8, armed: false });
         }
         self.processes.push(Process {
             id: ProcessId { tgid: process as u32 + 1, start: process as u64 + 1 },
+            seen: vec![Seen::default(); blocks.len()],
             blocks,
             bytes: bytes as f64,
             slices: threads,
@@ -176,6 +177,7 @@ impl Sim {
             since: 0,
             ran_ns: 0,
             lines_left: 0.0,
+            bytes: 0.0,
             place: Place::Queue,
             state: State::Asleep,
             begun: false,
@@ -189,7 +191,6 @@ impl Sim {
             allowed,
             home: None,
             observed: (0, 0),
-            bytes: 0.0,
             bytes_before: 0.0,
             bytes_s: 0,
             ended: 0,

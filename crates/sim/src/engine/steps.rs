@@ -176,9 +176,9 @@ impl Sim {
         self.lines.0 += if step.local { step.lines } else { 0.0 };
         let bytes = step.lines * step.bytes_per_line;
         self.carried[step.home] += bytes;
-        self.rest[t].bytes += bytes;
         let ran = self.now - step.begun;
         let task = &mut self.tasks[t];
+        task.bytes += bytes;
         task.cpu_ns += ran;
         task.vruntime += ran;
         self.processes[task.process].lines += step.lines;

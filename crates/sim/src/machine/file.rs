@@ -323,7 +323,14 @@ impl File {
                     let known = index(a).zip(index(b)).filter(|(a, b)| a != b);
                     let expected =
                         || format!("links.between: pairs of different node ids, found [{a}, {b}]");
-                    pairs.push(known.ok_or_else(|| ("links.between", expected()))?);
+                    let (a, b) = known.ok_or_else(|| ("links.between", expected()))?;
+                    if pairs.contains(&(a, b)) || pairs.contains(&(b, a)) {
+                        let (a, b) = (self.node[a].id, self.node[b].id);
+                        let expected =
+                            format!("links.between: each pair once, found [{a}, {b}] again");
+                        return Err(("links.between", expected));
+                    }
+                    pairs.push((a, b));
                 }
             }
             None => pairs.extend(nearest(slit)),

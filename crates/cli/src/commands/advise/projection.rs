@@ -27,13 +27,21 @@ pub struct Projection {
     pub before: Option<f64>,
     /// The same afterwards.
     pub after: Option<f64>,
+    /// How far the memory in use is afterwards, on average, in the units of the distance given.
+    pub distance_after: Option<f64>,
+    /// CPU time that its tasks find, before and afterwards, per mille of one CPU.
+    pub cpus: [u64; 2],
     /// Whether it came to an end.
     pub finished: bool,
 }
 
 /// Carries out plans until there are none.
-pub fn project(placement: &mut impl Placement, mut snapshot: Snapshot) -> Projection {
-    let before = local_share(&snapshot);
+pub fn project(
+    placement: &mut impl Placement,
+    mut snapshot: Snapshot,
+    distance: impl Fn(NodeId, NodeId) -> f64,
+) -> Projection {
+    let (before, cpus) = (local_share(&snapshot), cpus_found(&snapshot));
     let begin: BTreeMap<TaskId, Option<NodeId>> =
         snapshot.tasks.iter().map(|task| (task.id, node_of(task, &snapshot))).collect();
     let (mut pages, mut quiet, mut steps) = (0, 0, 0);
@@ -54,6 +62,8 @@ pub fn project(placement: &mut impl Placement, mut snapshot: Snapshot) -> Projec
         pages,
         before,
         after: local_share(&snapshot),
+        distance_after: mean(&snapshot, distance),
+        cpus: [cpus, cpus_found(&snapshot)],
         finished: quiet >= QUIET,
     }
 }
@@ -111,23 +121,52 @@ fn node_of(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
 
 /// Each task's local share of its evidence, by how busy it is.
 fn local_share(snapshot: &Snapshot) -> Option<f64> {
+    mean(snapshot, |from, to| if from == to { 1.0 } else { 0.0 })
+}
+
+/// The mean of `distance` from each task to the memory that it uses, by how busy the task is.
+fn mean(snapshot: &Snapshot, distance: impl Fn(NodeId, NodeId) -> f64) -> Option<f64> {
     let mut uses: BTreeMap<TaskId, (f64, f64)> = BTreeMap::new();
     for region in &snapshot.regions {
         let known = region.known_pages().0 as f64;
+        if known == 0.0 {
+            continue;
+        }
         for used in &region.users {
-            let node = snapshot.task(used.task).and_then(|task| node_of(task, snapshot));
-            let here = node.map_or(0.0, |node| region.pages_on(node).0 as f64);
+            let Some(from) = snapshot.task(used.task).and_then(|task| node_of(task, snapshot))
+            else {
+                continue;
+            };
+            let far = region.pages.iter().map(|(to, pages)| distance(from, *to) * pages.0 as f64);
             let sums = uses.entry(used.task).or_default();
-            sums.0 += used.faults as f64 * if known > 0.0 { here / known } else { 0.0 };
+            sums.0 += used.faults as f64 * far.sum::<f64>() / known;
             sums.1 += used.faults as f64;
         }
     }
     let busy = |task: TaskId| snapshot.task(task).map_or(0.0, |t| f64::from(t.busy_permille));
     let used = uses.iter().filter(|(_, (_, all))| *all > 0.0);
-    let (local, all) = used.fold((0.0, 0.0), |sums, (&task, &(local, all))| {
-        (sums.0 + busy(task) * local / all, sums.1 + busy(task))
+    let (far, all) = used.fold((0.0, 0.0), |sums, (&task, &(far, all))| {
+        (sums.0 + busy(task) * far / all, sums.1 + busy(task))
     });
-    (all > 0.0).then(|| local / all)
+    (all > 0.0).then(|| far / all)
+}
+
+/// CPU time that the tasks find where they are kept, per mille of one CPU: on each node no more
+/// than its CPUs give; those that are not kept anywhere take what is left.
+///
+/// Five busy tasks kept on four CPUs and three on four others find 7000.
+fn cpus_found(snapshot: &Snapshot) -> u64 {
+    let wanted = |task: &Task| u64::from((task.busy_permille + task.waiting_permille).min(1000));
+    let (mut found, mut room) = (0, 0);
+    for node in &snapshot.topology.nodes {
+        let kept = snapshot.tasks.iter().filter(|task| task.home == Some(node.id));
+        let capacity = 1000 * node.cpus.iter().count() as u64;
+        let taken = kept.map(wanted).sum::<u64>().min(capacity);
+        found += taken;
+        room += capacity - taken;
+    }
+    let free = snapshot.tasks.iter().filter(|task| task.home.is_none());
+    found + free.map(wanted).sum::<u64>().min(room)
 }
 
 #[cfg(test)]
@@ -135,6 +174,10 @@ mod tests {
     use super::*;
     use numaherd_model::scene::Scene;
     use numaherd_placement::Herd;
+
+    fn slit(from: NodeId, to: NodeId) -> f64 {
+        if from == to { 10.0 } else { 21.0 }
+    }
 
     #[test]
     fn misplaced_pages_and_threads_come_together_on_paper() {
@@ -146,8 +189,9 @@ mod tests {
                 scene.region(u64::from(2 * tid + index), &[(tid, 512)], &[(1, 512)]);
             }
         }
-        let told = project(&mut Herd::new(), scene.snapshot());
+        let told = project(&mut Herd::new(), scene.snapshot(), slit);
         assert_eq!((told.before, told.after, told.finished), (Some(0.0), Some(1.0), true));
+        assert_eq!((told.distance_after, told.cpus), (Some(10.0), [2000, 2000]));
         // Either both threads move or all four regions do.
         assert!(matches!((told.tasks, told.pages), (2, 0) | (0, 2048)), "{told:?}");
     }
@@ -157,9 +201,21 @@ mod tests {
         let mut scene = Scene::two_by_four();
         scene.task(1, 0, 1000);
         scene.region(0, &[(1, 512)], &[(0, 512)]);
-        let told = project(&mut Herd::new(), scene.snapshot());
+        let told = project(&mut Herd::new(), scene.snapshot(), slit);
         assert_eq!((told.tasks, told.pages, told.before), (0, 0, Some(1.0)));
-        let nobody = project(&mut Herd::new(), Scene::two_by_four().snapshot());
+        let nobody = project(&mut Herd::new(), Scene::two_by_four().snapshot(), slit);
         assert_eq!((nobody.before, nobody.after, nobody.finished), (None, None, true));
+    }
+
+    #[test]
+    fn who_is_kept_where_there_are_too_few_cpus_finds_less() {
+        let mut scene = Scene::two_by_four();
+        (1..=8).for_each(|tid| scene.task(tid, tid - 1, 1000));
+        let mut snapshot = scene.snapshot();
+        assert_eq!(cpus_found(&snapshot), 8000);
+        for (index, task) in snapshot.tasks.iter_mut().enumerate() {
+            task.home = Some(NodeId(u32::from(index >= 5)));
+        }
+        assert_eq!(cpus_found(&snapshot), 7000); // 4 of 5, and 3
     }
 }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use numaherd_control::Turn;
 use numaherd_linux::ReadError;
 use numaherd_linux::knobs::{Knob, KnobError};
-use numaherd_model::{Action, Nanos, Task, Waiting};
+use numaherd_model::{Action, Nanos, Region, Snapshot, Task, Waiting};
 use numaherd_placement::demand::CLAIMS_A_CPU;
 use numaherd_placement::herd::CONVERGED_PERMILLE;
 
@@ -17,7 +17,19 @@ const MOSTLY_HUGE: u64 = 100;
 /// Tasks younger than this are still to be scanned for the first time. Guessed.
 const YOUNG: Nanos = Nanos(3_000_000_000);
 
-/// One of four settings.
+/// Faults by which it is known whether they are of huge pages. Guessed.
+const ENOUGH_FAULTS: u64 = 200;
+
+/// Base pages a second that may fault once all has converged: at a microsecond or two each, 0.5 % of a CPU.
+const SLOW_FAULTS_A_MS: u64 = 4;
+
+/// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own.
+const SLOW_PASS: (u64, u64) = (2000, 60_000);
+
+/// One of five settings. The kernel's scan period is the time of a pass over all that a process has
+/// resident, taken in pieces of the scan size (`task_scan_min`, v6.12), at 2.5 GB/s at the most. Pieces
+/// are small, because a piece is also what it takes to pass by a mapping in which the scanning thread has
+/// not faulted of late (since 6.7): with 256 MiB every 2 s, memory of 64 MiB was hardly scanned any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// As below, and tasks born now are scanned the soonest: a thread inherits the delay as its first
@@ -29,14 +41,13 @@ pub enum Scan {
     /// it hardly scanned at all any more; 300 ms gave the earliest evidence of 100, 300, 500 and 1000
     /// (numa01 on the emulated 2x4).
     Quick,
-    /// A little, but without end. Left to itself the kernel scans ever more seldom, and a program that
-    /// goes on with other memory was not noticed for 24 s (phases, 6.12). At most 2048 base pages a
-    /// second of a process are armed so, which at a microsecond or two a fault is less than 0.5 % of a
-    /// CPU.
-    Slow,
-    /// The same where memory is in huge pages, of which so much is 16 a second of a process. Larger pieces
-    /// at the same pace were no help: 6.12 goes on with a mapping that it has begun, but begins one only
-    /// for a thread that has faulted in it of late (with 256 MiB every 2 s it hardly scanned at all).
+    /// The same where memory is in base pages: as often as the kernel itself does at its quickest. At the
+    /// pace for huge pages, 20,000 faults came between two looks (jbb-like of 320 MiB).
+    QuickBase,
+    /// A little, but without end: a pass over so many milliseconds. Left to itself the kernel scans ever
+    /// more seldom, and a program that goes on with other memory was not noticed for 24 s (phases, 6.12).
+    Slow(u64),
+    /// The same where memory is in huge pages.
     SlowHuge,
 }
 
@@ -48,33 +59,47 @@ impl Scan {
         let plan = &turn.plan;
         let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
-        let slow = matches!(self, Scan::Slow | Scan::SlowHuge);
+        let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
         let stays = slow && plan.waiting.is_none() && local && !places;
         let enough = plan.converged || stays && !turn.snapshot.stirred;
         let young = |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG;
         let seeks = matches!(plan.waiting, Some(Waiting::Evidence { .. }));
-        match enough {
-            false if seeks && turn.snapshot.tasks.iter().any(young) => Scan::Seek,
-            false => Scan::Quick,
+        let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
+        match (enough, huge) {
+            (false, true) if seeks && turn.snapshot.tasks.iter().any(young) => Scan::Seek,
+            (false, true) => Scan::Quick,
+            (false, false) => Scan::QuickBase,
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
-            true if local && pages >= faults * MOSTLY_HUGE => Scan::SlowHuge,
-            true => Scan::Slow,
+            (true, true) if local => Scan::SlowHuge,
+            (true, _) => Scan::Slow(slow_pass(&turn.snapshot)),
         }
     }
 
     /// Sets its knobs.
     pub fn set(self, session: &mut Session) -> Result<()> {
         let (size, delay, period) = match self {
-            Scan::Seek => ("256", "100", "100"),
-            Scan::Quick => ("256", "300", "100"),
-            Scan::Slow => ("16", "1000", "2000"),
-            Scan::SlowHuge => ("16", "1000", "500"),
+            Scan::Seek => (32, 100, 100),
+            Scan::Quick => (32, 300, 100),
+            Scan::QuickBase => (32, 300, 1000),
+            Scan::Slow(pass) => (4, 1000, pass),
+            Scan::SlowHuge => (4, 1000, SLOW_PASS.0),
         };
         let (min, max) = (Knob::ScanPeriodMin, Knob::ScanPeriodMax);
         let knobs =
             [(Knob::ScanSize, size), (Knob::ScanDelay, delay), (min, period), (max, period)];
-        knobs.into_iter().try_for_each(|(knob, value)| set(session, knob, value))
+        knobs.into_iter().try_for_each(|(knob, value)| set(session, knob, &value.to_string()))
     }
+}
+
+/// The time of a slow pass, by the memory that the largest process was seen to use; a power of two, so that
+/// it is not set anew for every region.
+fn slow_pass(snapshot: &Snapshot) -> u64 {
+    let of_process = snapshot.regions.chunk_by(|a, b| a.id.process == b.id.process);
+    let pages = |regions: &[Region]| -> u64 {
+        regions.iter().map(|region| region.len.pages(snapshot.page_size).0).sum()
+    };
+    let most = of_process.map(pages).max().unwrap_or(0);
+    (most / SLOW_FAULTS_A_MS).next_power_of_two().clamp(SLOW_PASS.0, SLOW_PASS.1)
 }
 
 /// Sets one knob. One that the kernel keeps locked stays as it is, and we go on without.

@@ -65,7 +65,8 @@ fn row<'a>(process: &'a Process, seen: &Seen) -> Row<'a> {
     let memory = process.residence.as_ref().map_or(Vec::new(), |residence| {
         residence.nodes.iter().map(|(node, bytes)| (*node, bytes.0)).collect()
     });
-    let ratio = estimate::ratio(&ran, &memory, |a, b| seen.topology.distance(a, b));
+    let far = |a, b| f64::from(seen.topology.distance(a, b));
+    let ratio = estimate::ratio(&ran, &memory, far);
     // How much of its time it waits for memory is not known: from none to all.
     let lost =
         local.map(|local| estimate::lost(local.interval, ratio.unwrap_or(1.0), Interval::UNKNOWN));

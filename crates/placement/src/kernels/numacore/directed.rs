@@ -12,9 +12,15 @@ const UNEVEN: u64 = 1536;
 
 impl Numacore {
     /// Where the task goes; nothing if it stays.
-    pub(super) fn directed(&mut self, id: TaskId, cpu: CpuId, view: &dyn View) -> Option<TaskMove> {
+    pub(super) fn directed(
+        &mut self,
+        id: TaskId,
+        kind: Kind,
+        cpu: CpuId,
+        view: &dyn View,
+    ) -> Option<TaskMove> {
         let here = index_of(view, view.node_of(cpu));
-        match self.kind(id) {
+        match kind {
             Kind::Unknown => None,
             Kind::Private => self.even_out(id, here, cpu, view),
             Kind::Shared => self.converge(id, here, cpu, view),

@@ -8,9 +8,15 @@ use super::{Kind, Numacore};
 
 impl Numacore {
     /// Where the task goes; nothing if it stays.
-    pub(super) fn ideal(&mut self, id: TaskId, cpu: CpuId, view: &dyn View) -> Option<TaskMove> {
+    pub(super) fn ideal(
+        &mut self,
+        id: TaskId,
+        kind: Kind,
+        cpu: CpuId,
+        view: &dyn View,
+    ) -> Option<TaskMove> {
         let here = index_of(view, view.node_of(cpu));
-        let found = match self.kind(id) {
+        let found = match kind {
             Kind::Unknown => return None,
             Kind::Shared => self.among_buddies(id, view),
             Kind::Private => self.among_idle(id, here, view),
