@@ -139,12 +139,13 @@ memory_mib = 1024
 slit = [[10, 21], [21, 10]]
 "#;
 
-fn herd(machine: &Machine, workload: &Workload, bandwidth: bool) -> Run {
+fn herd(machine: &Machine, workload: &Workload, bandwidth: bool, seed: u64) -> Run {
     let kernel = Mainline::new(mainline::Switches::default());
     let options = Options {
         huge_pages: true,
         balancing: Some(Box::new(kernel)),
         watch_faults: true,
+        seed,
         ..Options::default()
     };
     let mut sim = Sim::new(machine, workload, options).unwrap();
@@ -155,15 +156,20 @@ fn herd(machine: &Machine, workload: &Workload, bandwidth: bool) -> Run {
 
 /// A line takes 64 ns locally, 134 ns remotely, 99 ns where half of it is remote, and memory carries
 /// two lines for a written one: four threads ask a node for 4 × 2 × 1000 of its 4000 MB/s, and two
-/// nodes for 4 × 2 × 646 of their 8000. So spread they are up to 29 % faster; finding that out takes
-/// its time: 80.4 s without and 74.9 with it when this was written.
+/// nodes for 4 × 2 × 646 of their 8000. So spread they are up to 29 % faster. What comes of that hangs on
+/// the seed: 80.4 s without it, 79.4, 80.2 and 73.4 s with it, and where it is little, tasks and pages go to
+/// and fro.
 #[test]
-fn a_group_that_one_memory_does_not_carry_is_faster_on_two() {
+fn groups_that_one_memory_does_not_carry_are_faster_on_two() {
     let machine = Machine::parse("narrow", "narrow.toml", NARROW).unwrap();
     let text = "title = \"one group\"\n[[process]]\nthreads = 4\nmemory_mib = 256\n\
                 [[process.phase]]\nmemory = \"all\"\ntimes = 150\n";
     let workload = Workload::parse("group", "group.toml", text).unwrap();
-    costs(5.0, &herd(&machine, &workload, false), &herd(&machine, &workload, true));
+    let seconds = |bandwidth| -> f64 {
+        (1..=3).map(|seed| herd(&machine, &workload, bandwidth, seed).seconds).sum()
+    };
+    let (with, without) = (seconds(true), seconds(false));
+    assert!(with * 1.02 <= without, "{with} s, {without} s without");
 }
 
 /// Where memory carries all that is asked of it there is nothing to bring. It costs 1.5 % on numa01, over six
@@ -177,7 +183,7 @@ fn who_is_carried_is_hardly_slower_for_it() {
                 let size_bytes = Some(512 << 20);
                 let to = Parameters { size_bytes, loops: Some(loops), threads: None };
                 let workload = Workload::built_in(name).unwrap().unwrap().resized(to).unwrap();
-                herd(&machine, &workload, bandwidth).seconds
+                herd(&machine, &workload, bandwidth, 1).seconds
             };
             lengths.iter().map(length).sum()
         };

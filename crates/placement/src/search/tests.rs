@@ -1,3 +1,5 @@
+//! Where tasks go, worked out by hand, and what must not matter.
+
 use super::*;
 use numaherd_model::scene::Scene;
 use proptest::prelude::*;

@@ -19,7 +19,8 @@ impl Balancing for Grabs {
         PageHandling { one_fault_for_2m: true, moves_huge_whole: true }
     }
     fn scan(&mut self, _: TaskId, _: &dyn View) -> Option<Bytes> {
-        Some(Bytes(1 << 30))
+        // All of it by each CPU in every tick would leave no time for anything else.
+        Some(Bytes(32 << 20))
     }
     fn on_fault(&mut self, touch: &Touch, _: &dyn View) -> PageVerdict {
         PageVerdict::MoveTo(touch.node)

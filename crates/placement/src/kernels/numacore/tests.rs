@@ -61,7 +61,9 @@ fn who_turns_into_a_shared_task_has_no_buddies_while_it_is_placed() {
     assert!((1..=4).all(|tid| numacore.kind(id(tid)) == Kind::Shared));
     // 2 turns private. A second later 3 and 4, who fill a node, would be beside 1.
     numacore.task(id(2), &world).kind = Kind::Private;
-    [1, 3, 4].map(|tid| numacore.task(id(tid), &world).new[0][0] = 1600);
+    for tid in [1, 3, 4] {
+        numacore.task(id(tid), &world).new[0][0] = 1600;
+    }
     world.now = Nanos(1_500_000_000);
     assert_eq!(numacore.place(id(3), &world), Some(TaskMove::Swap(id(2))));
 }
