@@ -164,14 +164,23 @@ fn by_kernel(plan: Plan, threads: usize) -> f64 {
     bytes as f64 / seconds / 1e9
 }
 
-/// Memory, touched, all of it on the node it is to leave.
+/// Memory, touched, all of it on the node it is to leave; huge pages that it is to have it has.
 fn placed(plan: Plan) -> Mapping {
-    let mut memory = Mapping::private(plan.bytes).expect("memory");
-    if !plan.huge {
+    // Whole huge pages, wherever the mapping begins.
+    let more = if plan.huge { HUGE_BYTES as usize } else { 0 };
+    let mut memory = Mapping::private(plan.bytes + more).expect("memory");
+    if plan.huge {
+        memory.with_huge_pages();
+    } else {
         memory.without_huge_pages();
     }
-    memory.touch(0..plan.bytes, Touch::Write);
-    bring(&addresses(&memory, plan.huge), plan.from);
+    let begins =
+        if plan.huge { memory.start().next_multiple_of(HUGE_BYTES) } else { memory.start() };
+    let first = (begins - memory.start()) as usize;
+    memory.touch(first..first + plan.bytes, Touch::Write);
+    bring(&addresses(&memory, false), plan.from);
+    let there = on(&memory, plan.from);
+    assert!(there >= plan.bytes as u64, "only {there} bytes came to node {}", plan.from);
     memory
 }
 

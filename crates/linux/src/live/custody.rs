@@ -88,6 +88,19 @@ pub(crate) fn has_more(system: &mut dyn System, (tgid, tid): (u32, u32), ours: &
     system.mask(tgid, tid).is_some_and(|mask| !mask.is_subset(ours))
 }
 
+/// Whether a thread that shows other CPUs than we set still has our mask. What a cpuset or hotplug left of
+/// another may be the same CPUs: with 1 and 3 of 0-3 online, our 0-1 and its owner's 1-2 both show 1.
+fn is_untouched(
+    system: &mut dyn System,
+    who: (u32, u32),
+    current: &CpuSet,
+    ours: &CpuSet,
+    usable: &CpuSet,
+) -> bool {
+    let shows = !ours.intersection(usable).is_empty();
+    is_still(current, ours, usable) && !(shows && has_more(system, who, ours))
+}
+
 /// Gives a thread the mask of its owner. Where its cpuset has none of those CPUs any more, the
 /// kernel refuses, and all CPUs stand in: answers false then.
 pub(crate) fn put_back(
@@ -172,8 +185,9 @@ impl Custody {
             return Ok(());
         }
         self.cpusets.remove(&ours.process);
-        let usable = hands.usable(ours.process.tgid, task.tid)?;
-        if !is_still(current, &ours.set, &usable) {
+        let who = (ours.process.tgid, task.tid);
+        let usable = hands.usable(who.0, who.1)?;
+        if !is_untouched(hands.system, who, current, &ours.set, &usable) {
             self.tasks.remove(&task);
             self.lost.push(ours.clone());
             return Ok(());
@@ -269,8 +283,9 @@ impl Custody {
                 ours.owner
             }
             Some(ours) => {
-                let usable = hands.usable(process.tgid, task.tid)?;
-                if !is_still(&current, &ours.set, &usable) {
+                let who = (process.tgid, task.tid);
+                let usable = hands.usable(who.0, who.1)?;
+                if !is_untouched(hands.system, who, &current, &ours.set, &usable) {
                     return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
                 }
                 ours.owner

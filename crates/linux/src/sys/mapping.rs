@@ -121,6 +121,12 @@ impl Mapping {
         unsafe { libc::madvise(self.start as *mut libc::c_void, self.len, libc::MADV_NOHUGEPAGE) };
     }
 
+    /// Asks for huge pages; kernels without them have none to give.
+    pub fn with_huge_pages(&self) {
+        // SAFETY: advice on our own mapping.
+        unsafe { libc::madvise(self.start as *mut libc::c_void, self.len, libc::MADV_HUGEPAGE) };
+    }
+
     /// Locks a part in memory, or lets go of it.
     ///
     /// # Errors
