@@ -435,6 +435,7 @@ impl Observe for LiveMachine {
             Some(source) => {
                 faults.append(&mut self.heard);
                 source.drain(faults).map_err(unheard)?;
+                self.aside.hear(faults);
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Bytes, Nanos, ProcessId};
+use numaherd_model::{Bytes, HintingFault, Nanos, ProcessId};
 
 use crate::memory::residence::{Residence, Unseen};
 use crate::sys::{clock, pages};
@@ -30,6 +30,10 @@ const HIDDEN_AGE: Nanos = Nanos(1_000_000_000);
 /// Guessed.
 const LEAST_WALKED: Bytes = Bytes(16 << 20);
 
+/// Faults on so much of a process's memory, one in so many of its pages, after it was found that it takes
+/// hardly any: it is looked at again, whatever that costs; the next time after twice as many. Guessed.
+const CONTRADICTS: u64 = 4;
+
 /// What walking one page's entry costs before it was measured. Guessed: 100 ns.
 const PAGE_WALK: Nanos = Nanos(100);
 
@@ -52,6 +56,9 @@ struct Seen {
     walk: Nanos,
     /// What single mappings came to when they were walked last, and the memory there was.
     walked: Option<(Bytes, Option<String>)>,
+    /// Pages that faulted since then, and how often so many did that they spoke against what was found.
+    heard: u64,
+    contradicted: u32,
     /// Why its faults say little, if they do.
     why: Option<String>,
 }
@@ -79,6 +86,17 @@ impl Aside {
     /// Whether a process's faults say little of where its memory is.
     pub fn is_unseen(&self, process: ProcessId) -> bool {
         self.coverage.get(&process).is_some_and(|seen| seen.why.is_some())
+    }
+
+    /// These faults came in.
+    pub fn hear(&mut self, faults: &[HintingFault]) {
+        if !self.coverage.values().any(|seen| seen.why.is_some()) {
+            return;
+        }
+        for seen in self.coverage.iter_mut().filter(|(_, seen)| seen.why.is_some()) {
+            let own = faults.iter().filter(|fault| fault.tgid == seen.0.tgid);
+            seen.1.heard += own.map(|fault| fault.pages.0).sum::<u64>();
+        }
     }
 
     /// Who is, and why.
@@ -110,7 +128,7 @@ impl Aside {
     }
 
     fn is_hidden(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) -> bool {
-        let first = Seen { next: now, walk: now, walked: None, why: None };
+        let first = Seen::new(now);
         let seen = self.coverage.entry(process).or_insert(first);
         if now >= seen.next {
             seen.look(system, process, now);
@@ -122,8 +140,13 @@ impl Aside {
 }
 
 impl Seen {
+    fn new(now: Nanos) -> Seen {
+        Seen { next: now, walk: now, walked: None, heard: 0, contradicted: 0, why: None }
+    }
+
     /// A look at the sum first; at single mappings only where that shows nothing, there is more than
-    /// a little and it has changed by half, and the process has lived long enough to be worth it.
+    /// a little, and it was found to be hidden or has changed by half since, and the process has lived
+    /// long enough to be worth it.
     fn look(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) {
         let Some(cheap) = system.coverage(process.tgid) else {
             self.why = None;
@@ -142,11 +165,13 @@ impl Seen {
 
     /// Whether to look at single mappings, for a process of this age with so much memory.
     fn is_worth_walking(&self, resident: Bytes, age: Nanos, now: Nanos) -> bool {
-        if resident < LEAST_WALKED || now < self.walk {
+        if resident < LEAST_WALKED || now < self.walk && !self.is_contradicted(resident) {
             return false;
         }
         match &self.walked {
-            Some((then, _)) => {
+            // A program may give its memory a policy for a moment only, while it allocates.
+            Some((_, Some(_))) => true,
+            Some((then, None)) => {
                 let (less, more) = (resident.0.min(then.0), resident.0.max(then.0));
                 more >= less + less / 2
             }
@@ -154,7 +179,15 @@ impl Seen {
         }
     }
 
+    /// Whether more has faulted than goes with what was found.
+    fn is_contradicted(&self, resident: Bytes) -> bool {
+        let enough = (resident.pages(pages::size()).0 / CONTRADICTS) << self.contradicted.min(32);
+        self.walked.as_ref().is_some_and(|(_, why)| why.is_some()) && self.heard > enough
+    }
+
     fn walk(&mut self, system: &mut dyn System, process: ProcessId, resident: Bytes) {
+        self.contradicted += u32::from(self.is_contradicted(resident));
+        self.heard = 0;
         let begin = system.monotonic();
         let Ok(mappings) = system.mappings(process.tgid) else { return };
         let residence = Residence::of(&mappings.unwrap_or_default());
@@ -203,7 +236,7 @@ mod tests {
     fn mappings_are_walked_for_memory_that_is_new_and_worth_it() {
         let old = Nanos(u64::MAX);
         let now = Nanos(10);
-        let mut seen = Seen { next: now, walk: now, walked: None, why: None };
+        let mut seen = Seen::new(now);
         // A program that has begun and allocated nothing: later.
         assert!(!seen.is_worth_walking(Bytes(6 << 20), old, now));
         assert!(seen.is_worth_walking(Bytes(64 << 20), old, now));
@@ -217,5 +250,42 @@ mod tests {
         assert!(seen.is_worth_walking(Bytes(96 << 20), old, now));
         // Not before its time.
         assert!(!seen.is_worth_walking(Bytes(96 << 20), old, Nanos(9)));
+    }
+
+    #[test]
+    fn what_was_found_hidden_is_looked_at_again_the_sooner_if_it_faults() {
+        let old = Nanos(u64::MAX);
+        let mut aside = Aside::default();
+        let process = ProcessId { tgid: 7, start: 1 };
+        let hidden = || Some((Bytes(64 << 20), Some("it has a policy".to_string())));
+        let seen = Seen { walked: hidden(), why: Some(String::new()), ..Seen::new(Nanos(10)) };
+        aside.coverage.insert(process, seen);
+        let worth = |aside: &Aside, now| {
+            aside.coverage[&process].is_worth_walking(Bytes(64 << 20), old, Nanos(now))
+        };
+        // In its time, though nothing has changed; before it, after faults on a quarter of 16384 pages.
+        assert!(worth(&aside, 10) && !worth(&aside, 9));
+        let fault = |tgid| HintingFault { tgid, ..huge() };
+        aside.hear(&[fault(8), fault(7)]);
+        aside.hear(&vec![fault(7); 7]);
+        assert!(!worth(&aside, 9));
+        aside.hear(&[fault(7)]);
+        assert!(worth(&aside, 9));
+    }
+
+    /// A fault on a huge page.
+    fn huge() -> HintingFault {
+        HintingFault {
+            time: Nanos(0),
+            tid: 7,
+            tgid: 7,
+            cpu: numaherd_model::CpuId(0),
+            memory_node: numaherd_model::NodeId(0),
+            pages: numaherd_model::Pages(512),
+            flags: numaherd_model::FaultFlags(0),
+            address: None,
+            last_cpu: None,
+            last_pid_low8: None,
+        }
     }
 }
