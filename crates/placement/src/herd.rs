@@ -277,7 +277,9 @@ impl Herd {
     /// Where every task should be: by the search, unless that moves somebody who is not to move
     /// now.
     fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> Vec<usize> {
-        let all_placed = demand.tasks.iter().all(|task| task.placed || !task.claims_cpu);
+        let is_placed = |i: usize| demand.tasks[i].placed || !demand.tasks[i].claims_cpu;
+        // Who has no choice never will be.
+        let all_placed = (0..today.len()).all(|i| is_placed(i) || !demand.has_choice(i));
         let cost = if all_placed { PLACED_COST * TASK_COST } else { TASK_COST };
         let at = match self.mechanisms.exact {
             true => search::improve(demand, cost),

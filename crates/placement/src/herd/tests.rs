@@ -190,3 +190,28 @@ fn tasks_only_leaves_pages_alone() {
     let plan = Herd::tasks_only().decide(&numa02().snapshot());
     assert!(plan.actions.iter().all(|action| matches!(action, Action::PlaceTask { .. })));
 }
+
+#[test]
+fn who_has_no_choice_does_not_make_moves_of_others_cheaper() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=8 {
+        scene.task(tid, [0, 1, 4, 5, 2, 3, 6, 7][tid as usize - 1], 1000);
+    }
+    // Four that share all they have and, with the rest of the CPUs taken, cannot be on one node.
+    for r in 0..16 {
+        scene.region(r, &[(1, 30), (2, 30), (3, 30), (4, 30)], &[(1, 200_000)]);
+    }
+    scene.shared(1000, 750);
+    let mut herd = Herd::new();
+    herd.decide(&scene.snapshot());
+    for (tid, node) in [(1, 0), (2, 0), (3, 1), (4, 1)] {
+        scene.at_home(tid, node);
+    }
+    scene.edit().tasks[4..].iter_mut().for_each(|task| task.fixed = true);
+    // One where the memory is happens to be less busy than one who is not there.
+    scene.edit().tasks[3].busy_permille = 816;
+    scene.edit().time = Nanos(31_000_000_000);
+    let plan = herd.decide(&scene.snapshot());
+    let places = |action: &Action| matches!(action, Action::PlaceTask { .. });
+    assert!(!plan.actions.iter().any(places), "{plan:?}");
+}
