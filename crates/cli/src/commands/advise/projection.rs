@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_model::{Action, Nanos, NodeId, Pages, Placement, Plan, Snapshot, Task, TaskId};
+use numaherd_placement::demand::Demand;
 
 /// Between two plans: more than herd leaves alone what it has just moved.
 const STEP: Nanos = Nanos(2_500_000_000);
@@ -119,35 +120,26 @@ fn node_of(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
     task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu))
 }
 
-/// Each task's local share of its evidence, by how busy it is.
+/// The local share of what the tasks use, by how busy they are.
 fn local_share(snapshot: &Snapshot) -> Option<f64> {
     mean(snapshot, |from, to| if from == to { 1.0 } else { 0.0 })
 }
 
-/// The mean of `distance` from each task to the memory that it uses, by how busy the task is.
+/// The mean of `distance` from each task to the memory that it uses, by how busy the task is; who uses
+/// what is as herd takes it to be: where a page was touched first by one of several that share it, the
+/// others use it too.
 fn mean(snapshot: &Snapshot, distance: impl Fn(NodeId, NodeId) -> f64) -> Option<f64> {
-    let mut uses: BTreeMap<TaskId, (f64, f64)> = BTreeMap::new();
-    for region in &snapshot.regions {
-        let known = region.known_pages().0 as f64;
-        if known == 0.0 {
-            continue;
-        }
-        for used in &region.users {
-            let Some(from) = snapshot.task(used.task).and_then(|task| node_of(task, snapshot))
-            else {
-                continue;
-            };
-            let far = region.pages.iter().map(|(to, pages)| distance(from, *to) * pages.0 as f64);
-            let sums = uses.entry(used.task).or_default();
-            sums.0 += used.faults as f64 * far.sum::<f64>() / known;
-            sums.1 += used.faults as f64;
+    let demand = Demand::new(snapshot);
+    let (mut far, mut all) = (0.0, 0.0);
+    for bundle in demand.bundles.iter().filter(|bundle| bundle.known > 0) {
+        for &(user, weight) in &bundle.users {
+            let from = demand.nodes[demand.tasks[user].now];
+            let to =
+                |&(node, pages): &(usize, u64)| distance(from, demand.nodes[node]) * pages as f64;
+            far += weight as f64 * bundle.pages.iter().map(to).sum::<f64>() / bundle.known as f64;
+            all += weight as f64;
         }
     }
-    let busy = |task: TaskId| snapshot.task(task).map_or(0.0, |t| f64::from(t.busy_permille));
-    let used = uses.iter().filter(|(_, (_, all))| *all > 0.0);
-    let (far, all) = used.fold((0.0, 0.0), |sums, (&task, &(far, all))| {
-        (sums.0 + busy(task) * far / all, sums.1 + busy(task))
-    });
     (all > 0.0).then(|| far / all)
 }
 
@@ -194,6 +186,22 @@ mod tests {
         assert_eq!((told.distance_after, told.cpus), (Some(10.0), [2000, 2000]));
         // Either both threads move or all four regions do.
         assert!(matches!((told.tasks, told.pages), (2, 0) | (0, 2048)), "{told:?}");
+    }
+
+    #[test]
+    fn who_shares_memory_uses_what_others_touched_first() {
+        // Five threads, four of them on node 0 with all memory; each region was touched by one.
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=5 {
+            scene.task(tid, tid - 1, 1000);
+            scene.region(u64::from(tid), &[(tid, 512)], &[(0, 512)]);
+        }
+        assert_eq!(local_share(&scene.snapshot()), Some(0.8));
+        scene.edit().regions.truncate(4);
+        // Four whose regions are seen and a fifth whose are not; or all use all.
+        assert_eq!(local_share(&scene.snapshot()), Some(1.0));
+        scene.shared(100, 80);
+        assert_eq!(local_share(&scene.snapshot()), Some(0.8));
     }
 
     #[test]
