@@ -22,6 +22,8 @@ pub struct RegionEvidence {
     pub users: Vec<(TaskId, u64)>,
     sum: u64,
     newest: Nanos,
+    /// The last fault on a base page.
+    last: Option<Touch>,
 }
 
 /// The last touch of a page that we know of.
@@ -57,7 +59,15 @@ impl RegionEvidence {
             users: Vec::new(),
             sum: 0,
             newest: Nanos(0),
+            last: None,
         }
+    }
+
+    /// The fault before this one in the region, where both are on base pages.
+    pub fn follow(&mut self, fault: &HintingFault) -> Option<Touch> {
+        let base = fault.pages.0 <= 1 && self.pages.len() > 1;
+        let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };
+        std::mem::replace(&mut self.last, base.then_some(touch)).filter(|_| base)
     }
 
     /// A task's place among the users.

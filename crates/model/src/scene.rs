@@ -70,7 +70,7 @@ impl Scene {
                 units: Vec::new(),
                 traffic: Default::default(),
                 regions: Vec::new(),
-                sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
+                sharing: vec![Sharing { process: PROCESS, samples: 100, ..Sharing::default() }],
                 grade: EvidenceGrade::HintingFaults,
                 stirred: false,
                 kernel_tiering: false,
@@ -115,7 +115,8 @@ impl Scene {
 
     /// How often pages of the process changed hands.
     pub fn shared(&mut self, samples: u64, switches: u64) {
-        self.snapshot.sharing = vec![Sharing { process: PROCESS, samples, switches }];
+        let none = Sharing::default();
+        self.snapshot.sharing = vec![Sharing { process: PROCESS, samples, switches, ..none }];
     }
 
     /// As if we had placed the task.

@@ -44,7 +44,8 @@ pub enum Scan {
     /// The same where memory is in base pages: as often as the kernel itself does at its quickest. At the
     /// pace for huge pages, 20,000 faults came between two looks (jbb-like of 320 MiB).
     QuickBase,
-    /// A little, but without end: a pass over so many milliseconds. Left to itself the kernel scans ever
+    /// A little, but without end: a pass over so many milliseconds. Its pieces are the smallest, since
+    /// they count at once and the period only when the pass that is under way has ended. Left to itself the kernel scans ever
     /// more seldom, and a program that goes on with other memory was not noticed for 24 s (phases, 6.12).
     Slow(u64),
     /// The same where memory is in huge pages.
@@ -81,7 +82,7 @@ impl Scan {
             Scan::Seek => (32, 100, 100),
             Scan::Quick => (32, 300, 100),
             Scan::QuickBase => (32, 300, 1000),
-            Scan::Slow(pass) => (4, 1000, pass),
+            Scan::Slow(pass) => (1, 1000, pass),
             Scan::SlowHuge => (4, 1000, SLOW_PASS.0),
         };
         let (min, max) = (Knob::ScanPeriodMin, Knob::ScanPeriodMax);
