@@ -79,8 +79,12 @@ impl NewFile {
             _ => match tempfile::tempfile_in(folder(&path)) {
                 Ok(_) => Way::Beside(Permissions::from_mode(mode)),
                 Err(_) if there.is_some() => Way::There(in_place()?),
-                // Told without the other file's name.
-                Err(error) => return Err(std::io::Error::from(error.kind())).with_context(doing),
+                Err(error) => {
+                    // Without the other file's name.
+                    let told = error.to_string();
+                    let told = told.split(" at path").next().unwrap_or(&told);
+                    return Err(std::io::Error::other(told)).with_context(doing);
+                }
             },
         };
         Ok(NewFile { path, way })

@@ -104,7 +104,8 @@ fn files_that_cannot_be_written_are_told_first() {
         }
     }
     let pft = ["bench", "pft", "--tables", "1", "--svg", "/no/such/plot"];
-    run(&mut numaherd(&pft)).refuses(1, &["cannot write /no/such/plot"]);
+    run(&mut numaherd(&pft))
+        .refuses(1, &["cannot write /no/such/plot: No such file or directory (os error 2)"]);
 }
 
 /// Ctrl-C in the middle leaves the file that was there, and nothing beside it that counts.
