@@ -9,6 +9,7 @@ mod workload;
 
 pub use memory::{MEMTOY_COMMANDS, Manual, Memtoy, PftArgs, PolicyArgs, Run};
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -16,7 +17,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
-pub use simulate::{Reproduce, Resize, SimPlacement, Simulate};
+pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate};
 pub use workload::{TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
@@ -53,7 +54,7 @@ pub enum Command {
     /// Published tables beside simulated ones
     Reproduce(Reproduce),
     /// Show which figures of simulated machines follow from published cells, computed anew
-    Calibrate,
+    Calibrate(Calibrate),
     /// One run of a comparison
     #[command(hide = true)]
     Cell(CellArgs),
@@ -177,7 +178,7 @@ fn parse_dilation(text: &str) -> Result<f64, String> {
 #[derive(Args)]
 pub struct TopologyArgs {
     /// In numactl's layout, as `numactl -H` has it
-    #[arg(short = 'H', long)]
+    #[arg(short = 'H', long, conflicts_with = "output")]
     pub hardware: bool,
     /// Of a machine that is described: a name, a .toml file, hwloc's .xml, a captured folder, or a
     /// text such as "node:2 core:4"; with --measure one that can be emulated
@@ -239,7 +240,7 @@ pub struct Bench {
 #[command(group = clap::ArgGroup::new("whom").required(true).multiple(true).args(["pid", "command", "cgroup", "all"]))]
 pub struct Balance {
     /// Look after this process and its descendants (repeatable)
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = look::parse_pid)]
     pub pid: Vec<u32>,
     /// Look after the processes of this control group (version 2) and of those below it: a folder,
     /// or a name such as system.slice/db.service (repeatable)
@@ -288,7 +289,7 @@ pub struct Balance {
     pub verbose: bool,
     /// Start CMD and look after it
     #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<String>,
+    pub command: Vec<OsString>,
 }
 
 /// Seconds that a thread may wait: a positive number, no more than one.
@@ -314,6 +315,9 @@ pub struct Restore {
     /// This run, even if it was kept on purpose
     #[arg(long, value_name = "ID")]
     pub run: Option<String>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
 }
 
 #[derive(Args)]

@@ -78,7 +78,7 @@ pub fn nodes(universes: &Universes, text: &str) -> Option<numaherd_model::NodeSe
         Err(error) => {
             let text_of = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
             eprintln!("libnuma: Warning: {}", text_of(&error).unwrap_or(error.to_string()));
-            println!("<{text}> is invalid");
+            putln!("<{text}> is invalid");
             None
         }
     }

@@ -3,12 +3,14 @@
 //! Exit codes: 0 done; 1 could not be done, with one line that says what, why and what to do;
 //! 2 the command line is wrong; `lab run` and `balance -- CMD` end with the child's code.
 
+#[macro_use]
+mod output;
+
 mod args;
 mod commands;
 mod drop_in;
 mod estimate;
 mod interrupt;
-mod output;
 mod reproduction;
 mod runs;
 mod session;
@@ -18,8 +20,8 @@ mod targets;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser};
 use numaherd_linux::sys::signal;
 
 use args::{Cli, Command, LabCommand, PftArgs};
@@ -60,7 +62,17 @@ fn parse() -> Result<Parsed, clap::Error> {
     {
         return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
     }
-    Cli::try_parse_from(words).map(|cli| Parsed::Command(Box::new(cli.command)))
+    let matches = with_negatives(Cli::command()).try_get_matches_from(words)?;
+    Cli::from_arg_matches(&matches).map(|cli| Parsed::Command(Box::new(cli.command)))
+}
+
+/// `-1` behind an option is its value: whoever reads the value says what is wrong with it.
+fn with_negatives(command: clap::Command) -> clap::Command {
+    let command = command.mut_args(|arg| {
+        let takes = arg.get_action().takes_values() && !arg.is_positional();
+        if takes { arg.allow_negative_numbers(true) } else { arg }
+    });
+    command.mut_subcommands(with_negatives)
 }
 
 fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
@@ -80,7 +92,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Reproduce(args) => commands::reproduce::run(&args),
-        Command::Calibrate => commands::calibrate::run(),
+        Command::Calibrate(args) => commands::calibrate::run(&args),
         Command::Simulate(args) => commands::simulate::run(&args),
         Command::Cell(args) => commands::cell::run(&args),
         Command::Balance(args) => commands::balance::run(&args),
@@ -118,7 +130,16 @@ fn told_by_clap(error: &clap::Error) -> ExitCode {
     let wanted = |line: &&str| !line.is_empty() && !line.starts_with("Usage:");
     let before_usage = text.lines().map(str::trim).take_while(|line| !line.starts_with("For more"));
     let words: Vec<&str> = before_usage.filter(wanted).collect();
-    let text = words.join(" ");
+    let mut text = words.join(" ");
+    if error.kind() == ErrorKind::InvalidUtf8
+        && let Some(word) = std::env::args_os().find(|word| word.to_str().is_none())
+    {
+        text = format!("'{}' is not UTF-8", word.to_string_lossy());
+    }
+    // What Rust says of a number that is none.
+    let text = text
+        .replace("invalid digit found in string", "a whole number is wanted")
+        .replace("number too large to fit in target type", "the number is too large");
     eprintln!("numaherd: {} (--help says more)", text.strip_prefix("error: ").unwrap_or(&text));
     ExitCode::from(2)
 }

@@ -37,7 +37,7 @@ pub const DONE: u8 = b'q';
 
 /// The folder for journals of this user.
 pub fn journals() -> PathBuf {
-    state_dir(identity::effective_user() == 0)
+    state_dir(identity::effective_user())
 }
 
 /// A session; changes are put back when it is finished.
@@ -73,9 +73,10 @@ impl Session {
         let boot = reader.boot_id()?;
         let begin = Event::Begin { run: run.clone(), boot, pid, start, about: about.into() };
         let opening = begin.clone();
-        let journal = FileJournal::create(&dir, &run, begin).with_context(|| {
-            format!("cannot write the undo journal in {}, so nothing is changed", dir.display())
-        })?;
+        let journal = FileJournal::create(&dir, identity::effective_user(), &run, begin)
+            .with_context(|| {
+                format!("cannot write the undo journal in {}, so nothing is changed", dir.display())
+            })?;
         let path = journal.path().to_path_buf();
         let pulse = Pulse::start(&path)?;
         Ok(Session { run, opening, journal: Shared(Rc::new(RefCell::new(journal))), path, pulse })
@@ -149,16 +150,16 @@ impl Session {
         Ok(())
     }
 
-    /// Puts everything back, or leaves it for `restore`; ends the supervisor.
+    /// Puts everything back, or settings only and leaves affinities for `restore`; ends the
+    /// supervisor.
     pub fn finish(self, keep: bool) -> Result<Undone> {
         self.pulse.closing();
-        let undone = if keep {
+        let left = LeftBehind::read(&self.path)?;
+        let left = if keep { left.map(LeftBehind::settings) } else { left };
+        let undone = left.map_or_else(Undone::default, |left| undo_left(&left, false));
+        if keep {
             self.journal.0.borrow_mut().keep().context("cannot write the undo journal")?;
-            Undone::default()
-        } else {
-            let left = LeftBehind::read(&self.path)?;
-            left.map_or_else(Undone::default, |left| undo_left(&left, false))
-        };
+        }
         self.pulse.end();
         if !keep && undone.failed.is_empty() {
             std::fs::remove_file(&self.path).context("cannot remove the undo journal")?;
@@ -232,16 +233,14 @@ fn supervise(journal: &Path) -> Result<Child> {
     Ok(child)
 }
 
-/// Puts back what sessions left whose process is dead, but for what was kept on purpose. Journals of another boot are removed:
-/// nothing of them is left.
+/// Puts back what sessions left whose process is dead, but for what was kept on purpose. Journals of
+/// another boot are removed: nothing of them is left.
 pub fn restore_dead(dir: &Path, dry_run: bool) -> Result<Vec<(LeftBehind, Undone)>> {
     let mut reader = TaskReader::new("/".as_ref());
     let boot = reader.boot_id()?;
     let mut restored = Vec::new();
-    let found = LeftBehind::find(dir);
-    for left in found.with_context(|| format!("cannot read {}", dir.display()))? {
-        let alive = reader.stat(left.pid, left.pid)?.is_some_and(|s| s.id.start == left.start);
-        if left.boot == boot && (alive || left.kept) {
+    for left in left_behind(dir)? {
+        if left.boot == boot && (is_alive(&left, &mut reader)? || left.kept) {
             continue;
         }
         if left.boot == boot {
@@ -255,6 +254,17 @@ pub fn restore_dead(dir: &Path, dry_run: bool) -> Result<Vec<(LeftBehind, Undone
         }
     }
     Ok(restored)
+}
+
+/// All journals of this user.
+pub fn left_behind(dir: &Path) -> Result<Vec<LeftBehind>> {
+    let found = LeftBehind::find(dir, identity::effective_user());
+    found.with_context(|| format!("cannot read {}", dir.display()))
+}
+
+/// Whether the session that wrote it, of this boot, still runs.
+pub fn is_alive(left: &LeftBehind, reader: &mut TaskReader) -> Result<bool> {
+    Ok(reader.stat(left.pid, left.pid)?.is_some_and(|stat| stat.id.start == left.start))
 }
 
 /// Undoes what one journal holds.

@@ -153,8 +153,12 @@ impl Machine {
 
     pub(crate) fn parse(name: &str, path: &str, text: &str) -> Result<Machine, LabError> {
         let fail = |problem: String| LabError::Machine { path: path.into(), problem };
-        let mut machine: Machine =
-            toml::from_str(text).map_err(|e| fail(e.to_string().trim().replace('\n', " ")))?;
+        let wrong = |error: toml::de::Error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            fail(format!("line {line}: {}", error.message().trim().replace('\n', " ")))
+        };
+        let mut machine: Machine = toml::from_str(text).map_err(wrong)?;
         machine.name = name.to_string();
         if machine.distance.latency_ns.is_empty() {
             let scale = |&slit: &u32| u64::from(slit) * LOCAL_NS / 10;

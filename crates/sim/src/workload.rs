@@ -191,6 +191,11 @@ impl Workload {
         let processes: u32 = self.process.iter().map(|process| process.copies).sum();
         for process in &mut self.process {
             if let Some(threads) = to.threads {
+                if u64::from(threads) > MOST_THREADS {
+                    let problem =
+                        format!("{threads} threads: at most {MOST_THREADS} are simulated");
+                    return Err(SimError::Unfit { problem });
+                }
                 let fits = threads >= processes && threads.is_multiple_of(processes);
                 if !fits {
                     let problem = format!(
@@ -411,6 +416,8 @@ pub(crate) mod tests {
         assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(128 << 20) * 10.0);
         let odd = Parameters { threads: Some(7), ..Parameters::default() };
         assert!(numa01().resized(odd).unwrap_err().to_string().contains("a multiple of 2"));
+        let many = Parameters { threads: Some(2_000_000), ..Parameters::default() };
+        assert!(numa01().resized(many).unwrap_err().to_string().contains("at most 1000000"));
     }
 
     #[test]

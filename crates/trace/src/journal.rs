@@ -4,10 +4,13 @@
 //! written with one `write`, so a process that is killed leaves at most a torn last line, of a
 //! change that was not made. Undoing is done by whoever can reach the machine; this module
 //! finds the files and says what they hold.
+//!
+//! A journal says what to write where, so one that somebody else put there is not read: the folder
+//! is its user's alone, and so are the files.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -27,25 +30,30 @@ pub struct FileJournal {
 const ENDING: &str = "journal";
 
 /// The folder for journals: `$NUMAHERD_STATE`, else `/run/numaherd` for root, else
-/// `$XDG_RUNTIME_DIR/numaherd`, else one below the temporary folder.
+/// `$XDG_RUNTIME_DIR/numaherd`, else one below the temporary folder that has the user's number in
+/// its name: others have theirs there too.
 #[must_use]
-pub fn state_dir(is_root: bool) -> PathBuf {
+pub fn state_dir(user: u32) -> PathBuf {
     let from = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     from("NUMAHERD_STATE").unwrap_or_else(|| {
-        if is_root {
+        if user == 0 {
             return PathBuf::from("/run/numaherd");
         }
-        from("XDG_RUNTIME_DIR").unwrap_or_else(std::env::temp_dir).join("numaherd")
+        match from("XDG_RUNTIME_DIR") {
+            Some(dir) => dir.join("numaherd"),
+            None => std::env::temp_dir().join(format!("numaherd-{user}")),
+        }
     })
 }
 
 impl FileJournal {
-    /// Begins a journal; `begin` is its first line.
+    /// Begins a journal of this user; `begin` is its first line.
     ///
     /// # Errors
-    /// The folder or the file cannot be written, or a journal of this run exists.
-    pub fn create(dir: &Path, run: &str, begin: Event) -> io::Result<FileJournal> {
-        std::fs::create_dir_all(dir)?;
+    /// The folder or the file cannot be written, the folder is somebody else's, or a journal of
+    /// this run exists.
+    pub fn create(dir: &Path, user: u32, run: &str, begin: Event) -> io::Result<FileJournal> {
+        make_folder(dir, user)?;
         let path = dir.join(run).with_extension(ENDING);
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
         let mut journal = FileJournal { path, file, begin: Instant::now() };
@@ -72,6 +80,21 @@ impl FileJournal {
         let text = Line { v: VERSION, t, event }.text()?;
         self.file.write_all(text.as_bytes())
     }
+}
+
+/// Makes the folder for journals where it is not there, closed to others.
+///
+/// # Errors
+/// It cannot be made, or it is somebody else's.
+pub fn make_folder(dir: &Path, user: u32) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let owner = std::fs::metadata(dir)?.uid();
+    if owner != user {
+        return Err(io::Error::other(format!(
+            "it is user {owner}'s, not ours: name another folder in NUMAHERD_STATE"
+        )));
+    }
+    Ok(())
 }
 
 impl Journal for FileJournal {
@@ -124,18 +147,30 @@ impl LeftBehind {
         Ok(Some(LeftBehind { path: path.into(), run, boot, pid, start, about, kept, changes }))
     }
 
-    /// All journals in the folder, by name.
+    /// The same with the machine's settings only: tasks stay where they are.
+    #[must_use]
+    pub fn settings(mut self) -> LeftBehind {
+        self.changes.retain(|change| matches!(change, Change::Knob { .. }));
+        self
+    }
+
+    /// All journals of this user in the folder, by name.
     ///
     /// # Errors
     /// The folder exists and cannot be read.
-    pub fn find(dir: &Path) -> io::Result<Vec<LeftBehind>> {
+    pub fn find(dir: &Path, user: u32) -> io::Result<Vec<LeftBehind>> {
         let entries = match std::fs::read_dir(dir) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
         let paths = entries.flatten().map(|entry| entry.path());
-        let mut paths: Vec<PathBuf> =
-            paths.filter(|path| path.extension().is_some_and(|e| e == ENDING)).collect();
+        let is_own = |path: &PathBuf| {
+            let found = std::fs::symlink_metadata(path);
+            found.is_ok_and(|found| found.is_file() && found.uid() == user)
+        };
+        let mut paths: Vec<PathBuf> = paths
+            .filter(|path| path.extension().is_some_and(|e| e == ENDING) && is_own(path))
+            .collect();
         paths.sort();
         let mut found = Vec::new();
         for path in paths {
@@ -147,7 +182,14 @@ impl LeftBehind {
 
 #[cfg(test)]
 mod tests {
+    use numaherd_model::{ProcessId, TaskId};
+
     use super::*;
+
+    /// Whoever makes files here.
+    fn me(dir: &tempfile::TempDir) -> u32 {
+        std::fs::metadata(dir.path()).unwrap().uid()
+    }
 
     fn begin() -> Event {
         Event::Begin { run: "r1".into(), boot: "b".into(), pid: 7, start: 8, about: "sleep".into() }
@@ -160,25 +202,68 @@ mod tests {
     #[test]
     fn what_was_written_before_a_kill_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
-        let mut journal = FileJournal::create(dir.path(), "r1", begin()).unwrap();
+        let user = me(&dir);
+        let mut journal = FileJournal::create(dir.path(), user, "r1", begin()).unwrap();
         journal.before(&knob("1")).unwrap();
         journal.before(&knob("2")).unwrap();
-        assert!(!LeftBehind::find(dir.path()).unwrap()[0].kept);
+        assert!(!LeftBehind::find(dir.path(), user).unwrap()[0].kept);
         journal.keep().unwrap();
-        assert!(LeftBehind::find(dir.path()).unwrap()[0].kept);
+        assert!(LeftBehind::find(dir.path(), user).unwrap()[0].kept);
         let mut torn = OpenOptions::new().append(true).open(journal.path()).unwrap();
         torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
-        let found = LeftBehind::find(dir.path()).unwrap();
+        let found = LeftBehind::find(dir.path(), user).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].pid, found[0].changes.clone()), (7, vec![knob("1"), knob("2")]));
-        assert!(FileJournal::create(dir.path(), "r1", begin()).is_err());
+        assert!(FileJournal::create(dir.path(), user, "r1", begin()).is_err());
+    }
+
+    #[test]
+    fn what_somebody_else_put_there_is_not_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let user = me(&dir);
+        let journal = FileJournal::create(dir.path(), user, "r1", begin()).unwrap();
+        assert_eq!(LeftBehind::find(dir.path(), user).unwrap().len(), 1);
+        assert_eq!(LeftBehind::find(dir.path(), user + 1).unwrap(), []);
+        let error = FileJournal::create(dir.path(), user + 1, "r2", begin()).unwrap_err();
+        assert!(error.to_string().contains("NUMAHERD_STATE"), "{error}");
+        // Nor what a link names: it may be somebody else's in a moment.
+        std::os::unix::fs::symlink(journal.path(), dir.path().join("r3.journal")).unwrap();
+        std::fs::create_dir(dir.path().join("r4.journal")).unwrap();
+        assert_eq!(LeftBehind::find(dir.path(), user).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_folder_that_is_made_is_closed_to_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("numaherd");
+        make_folder(&folder, me(&dir)).unwrap();
+        assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn settings_are_told_from_affinities() {
+        let task = TaskId { tid: 7, start: 8 };
+        let affinity = Change::Affinity {
+            task,
+            process: ProcessId { tgid: 7, start: 8 },
+            before: "0-3".parse().unwrap(),
+            after: "0".parse().unwrap(),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let mut journal = FileJournal::create(dir.path(), me(&dir), "r1", begin()).unwrap();
+        journal.before(&affinity).unwrap();
+        journal.before(&knob("1")).unwrap();
+        let left = LeftBehind::read(journal.path()).unwrap().unwrap();
+        assert_eq!(left.changes.len(), 2);
+        assert_eq!(left.settings().changes, [knob("1")]);
     }
 
     #[test]
     fn no_folder_means_nothing_left_and_an_empty_journal_changed_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(LeftBehind::find(&dir.path().join("none")).unwrap(), []);
+        let user = me(&dir);
+        assert_eq!(LeftBehind::find(&dir.path().join("none"), user).unwrap(), []);
         std::fs::write(dir.path().join("x.journal"), "").unwrap();
-        assert_eq!(LeftBehind::find(dir.path()).unwrap(), []);
+        assert_eq!(LeftBehind::find(dir.path(), user).unwrap(), []);
     }
 }

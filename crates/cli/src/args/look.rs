@@ -16,7 +16,7 @@ pub struct DoctorArgs {
 #[derive(Args)]
 pub struct StatusArgs {
     /// This process and its descendants (repeatable) [default: the busiest]
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: Vec<u32>,
     /// Sample hinting faults for so many seconds, to tell who uses which memory; needs root
     #[arg(long, value_name = "SECONDS", value_parser = parse_sample)]
@@ -24,6 +24,12 @@ pub struct StatusArgs {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+/// A process's id.
+pub(super) fn parse_pid(text: &str) -> Result<u32, String> {
+    let pid = text.parse().ok().filter(|pid| *pid > 0);
+    pid.ok_or_else(|| "the id of a process, such as 4711".into())
 }
 
 /// Seconds, with or without their unit.
@@ -59,7 +65,7 @@ fn parse_address(text: &str) -> Result<u64, String> {
 #[derive(Args)]
 pub struct AdviseArgs {
     /// The process; its descendants are part of it
-    #[arg(short, long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
     /// Look for so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_sample)]

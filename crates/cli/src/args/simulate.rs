@@ -63,6 +63,13 @@ pub struct Reproduce {
     pub output: Format,
 }
 
+#[derive(Args)]
+pub struct Calibrate {
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
 /// Other parameters than the workload's own.
 #[derive(Args, Clone, Copy, Default)]
 pub struct Resize {

@@ -1,8 +1,10 @@
 //! `balance`: keep tasks and their memory together.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -66,13 +68,14 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let named: Result<Vec<ProcessId>> = args.pid.iter().map(|&pid| check_target(pid)).collect();
     let named = named?;
-    if topology.cpu_nodes().count() < 2 {
-        eprintln!("numaherd: this machine has one node with CPUs: there is nothing to balance");
-        let Some(mut child) = start(&args.command, None)? else { return Ok(ExitCode::SUCCESS) };
-        return Ok(code_of(child.wait().context("cannot wait for the command")?));
-    }
     // Named wrongly, a group ends us before anything is changed.
     let targets = Targets::new(named, &args.cgroup, args.all)?;
+    if topology.cpu_nodes().count() < 2 {
+        eprintln!("numaherd: this machine has one node with CPUs: there is nothing to balance");
+        let Some(mut command) = command(&args.command) else { return Ok(ExitCode::SUCCESS) };
+        // In our place: with nothing to put back, its signals and its end are its own.
+        return Err(command.exec()).with_context(|| not_started(&args.command));
+    }
     let mut session = Session::begin(&about(args))?;
     let started = Runner::start(args, targets, &mut session);
     let outcome = started.and_then(|(mut runner, mut child)| {
@@ -109,7 +112,8 @@ fn about(args: &Balance) -> String {
     let pids = args.pid.iter().map(|pid| format!("process {pid}"));
     let groups = args.cgroup.iter().map(|group| format!("control group {}", group.display()));
     let all = args.all.then(|| "every busy process".to_string());
-    let command = (!args.command.is_empty()).then(|| args.command.join(" "));
+    let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
+    let command = (!words.is_empty()).then(|| words.join(" "));
     pids.chain(groups).chain(all).chain(command).collect::<Vec<_>>().join(", ")
 }
 
@@ -125,6 +129,11 @@ fn parts(args: &Balance) -> Mechanisms {
 /// Whether it only says what it would do.
 fn only_says(args: &Balance) -> bool {
     args.dry_run || args.all && !args.apply
+}
+
+/// Whether it sets the kernel's knobs.
+fn tunes(args: &Balance) -> bool {
+    args.tune_kernel && !only_says(args)
 }
 
 struct Runner {
@@ -155,7 +164,7 @@ impl Runner {
         mut targets: Targets,
         session: &mut Session,
     ) -> Result<(Runner, Option<Child>)> {
-        if args.tune_kernel {
+        if tunes(args) {
             scan::set(session, Knob::NumaBalancing, "1")?;
             Scan::Seek.set(session)?;
         }
@@ -163,7 +172,7 @@ impl Runner {
         let (faults, evidence) = open_faults(args.no_bpf);
         eprintln!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
-        let child = start(&args.command, Some(session.run()))?;
+        let child = start(&args.command, session.run())?;
         give_up_privileges(args)?;
         if let Some(child) = &child {
             targets.add(child.id())?;
@@ -245,7 +254,7 @@ impl Runner {
                 return Ok(ExitCode::SUCCESS);
             }
             let scan = self.scan.after(&turn, (self.summary.faults, self.fault_pages));
-            if args.tune_kernel && scan != self.scan {
+            if tunes(args) && scan != self.scan {
                 self.scan = scan;
                 scan.set(session)?;
             }
@@ -369,7 +378,7 @@ fn create(path: &Path) -> Result<File> {
 fn give_up_privileges(args: &Balance) -> Result<()> {
     use identity::Capability::{Bpf, DacReadSearch, Perfmon, SysAdmin, SysNice, SysPtrace};
     let mut needed = vec![DacReadSearch, SysPtrace, SysNice, Bpf, Perfmon];
-    if args.tune_kernel {
+    if tunes(args) {
         needed.push(SysAdmin);
     }
     identity::keep_only(&needed).context("cannot give up privileges")
@@ -400,11 +409,23 @@ pub fn open_faults(no_bpf: bool) -> (Option<Box<dyn FaultSource>>, String) {
     }
 }
 
-fn start(command: &[String], run: Option<&str>) -> Result<Option<Child>> {
-    let [program, args @ ..] = command else { return Ok(None) };
+/// The command, if one is given.
+fn command(words: &[OsString]) -> Option<Command> {
+    let [program, args @ ..] = words else { return None };
     let mut command = Command::new(program);
-    command.args(args).envs(run.map(|run| (MARK, run)));
-    Ok(Some(command.spawn().with_context(|| format!("cannot start {program}"))?))
+    command.args(args);
+    Some(command)
+}
+
+fn not_started(words: &[OsString]) -> String {
+    let program = words.first().map(|word| word.to_string_lossy());
+    format!("cannot start '{}'", program.unwrap_or_default())
+}
+
+fn start(words: &[OsString], run: &str) -> Result<Option<Child>> {
+    let Some(mut command) = command(words) else { return Ok(None) };
+    let child = command.env(MARK, run).spawn().with_context(|| not_started(words))?;
+    Ok(Some(child))
 }
 
 /// A process that can be looked after: it exists and we may change its affinity.
@@ -424,4 +445,26 @@ fn code_of(status: std::process::ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     ExitCode::from(u8::try_from(code).unwrap_or(255))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::Cli;
+
+    #[test]
+    fn who_only_says_what_it_would_do_sets_no_knob() {
+        let tunes = |words: &[&str]| {
+            let words = [&["numaherd", "balance", "--tune-kernel"], words].concat();
+            match Cli::try_parse_from(words).map(|cli| cli.command) {
+                Ok(crate::args::Command::Balance(args)) => tunes(&args),
+                _ => panic!("it is read otherwise"),
+            }
+        };
+        assert!(tunes(&["-p", "1"]) && tunes(&["--all", "--apply"]));
+        assert!(!tunes(&["--all"]) && !tunes(&["-p", "1", "--dry-run"]));
+        assert!(!tunes(&["--all", "--apply", "--dry-run"]));
+    }
 }

@@ -1,5 +1,6 @@
 //! `bench`: one workload, here, once.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -10,6 +11,7 @@ use numaherd_workloads::{Kind, Layout, LayoutNode, Measured, Params, Setting, Un
 use serde::Serialize;
 
 use crate::args::{Bench, Format};
+use crate::output;
 
 /// What a bench prints.
 #[derive(Debug, Serialize, serde::Deserialize)]
@@ -53,7 +55,7 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
     let params = args.workload.params(args.tie, &layout);
     let kind = args.workload.name;
     let program = std::env::current_exe().context("cannot find our own program")?;
-    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     let command = |index: usize| {
         let mut command = Command::new(&program);
         command.args(&words).args(["--part", &index.to_string()]);
@@ -70,8 +72,7 @@ pub fn run(args: &Bench) -> Result<ExitCode> {
         .histograms
         .then(|| measured.latencies.iter().map(|second| second.cells().collect()).collect());
     let told = result(kind, &setting.params, measured);
-    print(args.output, &BenchResult { latency_histograms: histograms, ..told })?;
-    Ok(ExitCode::SUCCESS)
+    output::print(&text(args.output, &BenchResult { latency_histograms: histograms, ..told })?)
 }
 
 fn result(kind: Kind, params: &Params, measured: Measured) -> BenchResult {
@@ -107,25 +108,23 @@ fn result(kind: Kind, params: &Params, measured: Measured) -> BenchResult {
     }
 }
 
-fn print(format: Format, result: &BenchResult) -> Result<()> {
+fn text(format: Format, result: &BenchResult) -> Result<String> {
     let BenchResult { workload, seconds, whole_seconds, bytes, threads, .. } = result;
-    match format {
-        Format::Json => println!("{}", serde_json::to_string(result)?),
+    Ok(match format {
+        Format::Json => serde_json::to_string(result)? + "\n",
         Format::Csv => {
-            println!(
-                "workload,threads,size_bytes,loops,seconds,whole_seconds,bytes,operations,\
-                 latency_p50_ns,latency_p99_ns,latency_p999_ns"
-            );
             let loops = result.loops.map_or_else(String::new, |loops| loops.to_string());
             let operations = result.operations.map_or_else(String::new, |n| n.to_string());
             let latency = result.latency_ns.map_or_else(
                 || ",,".into(),
                 |latency| format!("{},{},{}", latency.p50, latency.p99, latency.p999),
             );
-            println!(
-                "{workload},{threads},{},{loops},{seconds},{whole_seconds},{bytes},{operations},{latency}",
+            format!(
+                "workload,threads,size_bytes,loops,seconds,whole_seconds,bytes,operations,\
+                 latency_p50_ns,latency_p99_ns,latency_p999_ns\n\
+                 {workload},{threads},{},{loops},{seconds},{whole_seconds},{bytes},{operations},{latency}\n",
                 result.size_bytes
-            );
+            )
         }
         Format::Table => {
             let rate = result.throughput.median;
@@ -133,24 +132,24 @@ fn print(format: Format, result: &BenchResult) -> Result<()> {
                 None => format!("{:.2} GB/s moved", rate / 1e9),
                 Some(_) => format!("{rate:.0} {}", result.throughput.unit),
             };
-            println!(
+            let mut text = format!(
                 "{workload}: {seconds:.3} s from the end of initialisation to the last thread \
-                 ({whole_seconds:.3} s in all), {done} by {threads} threads"
+                 ({whole_seconds:.3} s in all), {done} by {threads} threads\n"
             );
             if let Some(Percentiles { p50, p99, p999, max }) = result.latency_ns {
                 let us = |ns: u64| ns as f64 / 1000.0;
-                println!(
+                text += &format!(
                     "{workload}: one took {:.1} us in the median, 99 % at most {:.1}, 99.9 % {:.1}, \
-                     the longest {:.1}",
+                     the longest {:.1}\n",
                     us(p50),
                     us(p99),
                     us(p999),
                     us(max)
                 );
             }
+            text
         }
-    }
-    Ok(())
+    })
 }
 
 /// The nodes with both CPUs and memory.

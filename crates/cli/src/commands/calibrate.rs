@@ -4,29 +4,41 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use numaherd_report::text;
+use numaherd_report::Listing;
+use serde_json::json;
 
+use crate::args::{Calibrate, Format};
+use crate::output;
 use crate::reproduction::calibration::{Derived, derive};
 
 /// A file's figure may be rounded by as much.
 const ROUNDED: f64 = 1e-3;
 
 /// Computes them anew and prints them beside those in the files.
-pub fn run() -> Result<ExitCode> {
+pub fn run(args: &Calibrate) -> Result<ExitCode> {
     let derived = derive()?;
-    let rows = derived.iter().map(|figure| {
-        let cells: Vec<String> = figure.cells.iter().map(|cell| cell.join(" / ")).collect();
-        [
-            figure.figure.into(),
-            cells.join(", "),
-            format!("{:.2}", figure.follows),
-            format!("{:.2}", figure.stands),
-        ]
-    });
-    print!("{}", text::grid(["figure", "follows from", "is then", "file"], rows));
+    output::print(&match args.output {
+        Format::Table => listing(&derived).table(),
+        Format::Json => output::json(&json!({"figures": derived}))?,
+        Format::Csv => listing(&derived).csv()?,
+    })?;
     let wrong: Vec<&Derived> = derived.iter().filter(|figure| figure.off() > ROUNDED).collect();
     if let Some(figure) = wrong.first() {
         bail!("{} is {:.2}: put {:.2}", figure.figure, figure.stands, figure.follows)
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn listing(derived: &[Derived]) -> Listing {
+    let mut listing = Listing::new(["figure", "follows from", "is then", "file"]);
+    for figure in derived {
+        let cells: Vec<String> = figure.cells.iter().map(|cell| cell.join(" / ")).collect();
+        listing.row([
+            figure.figure.into(),
+            cells.join(", "),
+            format!("{:.2}", figure.follows),
+            format!("{:.2}", figure.stands),
+        ]);
+    }
+    listing
 }

@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::balance::Summary;
 use super::bench::BenchResult;
 use crate::args::{CellArgs, Placement};
+use crate::output;
 use crate::session::Session;
 
 /// Rest before a run, for what the last one left to settle.
@@ -45,8 +46,7 @@ pub fn run(args: &CellArgs) -> Result<ExitCode> {
     let mut session = Session::begin(&format!("compare {}", args.placement))?;
     let result = cell(args, &mut session);
     session.finish(false)?;
-    println!("{}", serde_json::to_string(&result?)?);
-    Ok(ExitCode::SUCCESS)
+    output::print(&(serde_json::to_string(&result?)? + "\n"))
 }
 
 fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {

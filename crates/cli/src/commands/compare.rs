@@ -21,7 +21,8 @@ use super::cell::{CellResult, numad};
 use super::simulate;
 use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
-use crate::interrupt;
+use crate::output::NewFile;
+use crate::{interrupt, output};
 
 /// Late share from which a run is not taken while its machine can have more time: the project's
 /// own bar.
@@ -33,12 +34,14 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     if args.until.is_some() {
         check_until(args)?;
     }
+    // What can never be written is told before anything is measured.
+    let pages = Pages::of(args)?;
     if let On::Sim(machine) = &args.on {
         let mut comparison = simulate::comparison(args, machine)?;
         if let Some((file, then)) = &then {
             comparison.against = set_beside(&comparison, then, file);
         }
-        print(args, &comparison)?;
+        print(args.output, &comparison, pages)?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.placements.contains(&Placement::Numad) {
@@ -60,7 +63,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         comparison.against = set_beside(&comparison, then, file);
     }
     if !cells.is_empty() {
-        print(args, &comparison)?;
+        print(args.output, &comparison, pages)?;
         if results.whole {
             eprintln!("numaherd: every run is in {}", results.path.display());
         }
@@ -245,22 +248,32 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String>
     words
 }
 
-fn print(args: &Compare, comparison: &Comparison) -> Result<()> {
-    match args.output {
-        Format::Table => print!("{}", text::table(comparison)),
-        Format::Json => println!("{}", serde_json::to_string_pretty(comparison)?),
-        Format::Csv => print!("{}", text::csv(comparison)?),
+fn print(format: Format, comparison: &Comparison, pages: Pages) -> Result<()> {
+    output::print(&match format {
+        Format::Table => text::table(comparison),
+        Format::Json => output::json(comparison)?,
+        Format::Csv => text::csv(comparison)?,
+    })?;
+    if let Some(file) = pages.html {
+        file.write(chart::page(comparison)?.as_bytes())?;
     }
-    let write = |path: &PathBuf, content: String| {
-        std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
-    };
-    if let Some(path) = &args.html {
-        write(path, chart::page(comparison)?)?;
-    }
-    if let Some(path) = &args.svg {
-        write(path, chart::svg(comparison)?)?;
+    if let Some(file) = pages.svg {
+        file.write(chart::svg(comparison)?.as_bytes())?;
     }
     Ok(())
+}
+
+/// Where the page and the picture go.
+struct Pages {
+    html: Option<NewFile>,
+    svg: Option<NewFile>,
+}
+
+impl Pages {
+    fn of(args: &Compare) -> Result<Pages> {
+        let file = |path: &Option<PathBuf>| path.as_deref().map(NewFile::at).transpose();
+        Ok(Pages { html: file(&args.html)?, svg: file(&args.svg)? })
+    }
 }
 
 /// The results file: one cell a line.

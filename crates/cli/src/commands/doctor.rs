@@ -17,6 +17,7 @@ use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity::{self, Capability};
 use numaherd_linux::{host, topology};
 use numaherd_report::Listing;
+use numaherd_trace::journal::make_folder;
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, Format};
@@ -56,7 +57,7 @@ fn gather() -> Result<Facts> {
         .then(|| FaultStream::open(&faults).map(drop).map_err(|error| error.to_string()));
     let has = identity::has;
     let folder = journals();
-    let writable = std::fs::create_dir_all(&folder)
+    let writable = make_folder(&folder, identity::effective_user())
         .and_then(|()| tempfile::tempfile_in(&folder).map(drop))
         .err();
     let left = restore_dead(&folder, true).unwrap_or_default();

@@ -18,6 +18,7 @@ use numaherd_lab::{BootOptions, Exec, Guest, Kernel, LabError, Machine, Share};
 use super::tracing;
 use crate::args::{LabArgs, LabRun};
 use crate::interrupt;
+use crate::output::NewFile;
 
 /// Exit code of a command that ran out of time, as `timeout` has it.
 const TIMED_OUT: u8 = 124;
@@ -32,6 +33,9 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
             eprintln!("lab: {line}")
         }
     };
+    // Told before a machine boots.
+    let counters = args.counters.as_deref().map(NewFile::at).transpose()?;
+    args.trace.as_deref().map(NewFile::at).transpose()?;
     let (here, shares) = shares(&args.share, args.read_only)?;
     let interrupted = interrupt::flag()?;
     let timeout = args.timeout.map(Duration::from_secs);
@@ -68,10 +72,8 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
                 .map_or("-".into(), |share| format!("{share:.3}")),
             now.late_share(),
         ));
-        if let Some(path) = &args.counters {
-            let json = serde_json::to_vec_pretty(&now)?;
-            std::fs::write(path, json)
-                .with_context(|| format!("cannot write {}", path.display()))?;
+        if let Some(file) = counters {
+            file.write(&serde_json::to_vec_pretty(&now)?)?;
         }
     }
     booted.guest.shutdown()?;
@@ -93,7 +95,10 @@ pub fn shares(more: &[PathBuf], read_only: bool) -> Result<(PathBuf, Vec<PathBuf
 
 /// What a command in the guest gets of our environment.
 pub fn environment() -> Vec<(String, String)> {
-    std::env::vars().filter(|(name, _)| name != "LD_PRELOAD").collect()
+    // What is no UTF-8 stays behind.
+    let ours = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    ours.filter(|(name, _)| name != "LD_PRELOAD").collect()
 }
 
 /// An interrupt and a timeout have exit codes of their own.

@@ -37,7 +37,7 @@ pub fn run(args: &Manual) -> Result<ExitCode> {
         file.with_context(|| format!("cannot write completions for {shell}"))?;
     }
     let count = pages.len() + 1 + USAGES.len();
-    println!("{count} man pages and completions of 3 shells in {}", args.dir.display());
+    putln!("{count} man pages and completions of 3 shells in {}", args.dir.display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -53,14 +53,18 @@ fn link_page(tool: &str, usage: &str) -> String {
     let usage: String =
         usage.trim_end().lines().map(|line| format!("\\&{}\n", plain(line))).collect();
     format!(
-        ".TH numaherd-as-{tool} 1 \"\" \"numaherd {}\"\n\
-         .SH NAME\nnumaherd\\-as\\-{tool} \\- what numaherd does when it is called {tool}\n\
+        "{}.SH NAME\nnumaherd\\-as\\-{tool} \\- what numaherd does when it is called {tool}\n\
          .SH SYNOPSIS\n.nf\n{usage}.fi\n\
          .SH DESCRIPTION\nStarted by a link of the name {tool}, numaherd takes these arguments, and prints and \
          exits as that tool does.\n\
          .SH \"SEE ALSO\"\nnumaherd(1), {tool}(8)\n",
-        env!("CARGO_PKG_VERSION")
+        title(&format!("numaherd-as-{tool}"))
     )
+}
+
+/// A page's first request: no date, and the version where a page's foot has it.
+fn title(name: &str) -> String {
+    format!(".TH {name} 1 \"\" \"numaherd {}\"\n", env!("CARGO_PKG_VERSION"))
 }
 
 /// The command line with `bench pft`, which has options of its own and is not read as a part of it.
@@ -91,8 +95,13 @@ fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     let name: &'static str = Box::leak(name.to_string().into_boxed_str());
     clap_mangen::Man::new(command.clone().name(name)).render(&mut text)?;
+    let text = String::from_utf8(text)?;
+    // The generator leaves an empty date out, and the version takes its place.
+    let begin = text.find(".TH ").unwrap_or(text.len());
+    let end = text[begin..].find('\n').map_or(text.len(), |at| begin + at + 1);
+    let text = format!("{}{}{}", &text[..begin], title(name), &text[end..]);
     let lines = command.get_after_help().map_or(0, |help| help.to_string().lines().count());
-    Ok(if lines > 1 { unfilled(&String::from_utf8(text)?).into_bytes() } else { text })
+    Ok(if lines > 1 { unfilled(&text) } else { text }.into_bytes())
 }
 
 /// The page with the text behind its options left in lines, as a table of commands must be.
@@ -130,7 +139,10 @@ mod tests {
             ("numaherd-as-memhog", "\\-rNUM"),
             ("numaherd-as-numad", "NCPUS[:MB]"),
         ] {
-            assert!(text(&format!("man1/{page}.1")).contains(word), "{page} lacks {word}");
+            let text = text(&format!("man1/{page}.1"));
+            assert!(text.contains(word), "{page} lacks {word}");
+            let titles = text.matches(&title(page)).count();
+            assert!(titles == 1 || text.starts_with(".so "), "{page} has {titles} titles");
         }
         for file in ["numaherd.bash", "_numaherd", "numaherd.fish"] {
             for word in ["weighted-interleave", "cache-lines"] {

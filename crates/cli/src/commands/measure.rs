@@ -4,7 +4,7 @@
 //! On an emulated machine the same command runs inside it and answers in JSON; what the machine's
 //! file states is put beside it out here.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,7 +16,8 @@ use numaherd_workloads::measure::{Cells, Measured, Plan};
 
 use super::{bench, lab};
 use crate::args::{Format, LabArgs, Measure};
-use crate::interrupt;
+use crate::output::NewFile;
+use crate::{interrupt, output};
 
 /// Memory used on each node: this many times the last-level cache, so that hardly anything of
 /// it is found there.
@@ -27,24 +28,24 @@ const LEAST_BYTES: u64 = 8 << 20;
 const MB: f64 = 1e-6;
 
 /// Measures an emulated machine, or this one, and prints.
-pub fn run(machine: Option<&str>, args: &Measure, output: Format) -> Result<ExitCode> {
+pub fn run(machine: Option<&str>, args: &Measure, format: Format) -> Result<ExitCode> {
+    // Told before anything is measured.
+    let html = args.html.as_deref().map(NewFile::at).transpose()?;
+    let svg = args.svg.as_deref().map(NewFile::at).transpose()?;
     let matrices = match machine {
         Some(machine) => in_lab(args, machine)?,
         None => here(args)?,
     };
-    match output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&matrices)?),
-        Format::Csv => print!("{}", matrices.csv()),
-        Format::Table => print!("{}", matrices.table()),
+    output::print(&match format {
+        Format::Json => output::json(&matrices)?,
+        Format::Csv => matrices.csv(),
+        Format::Table => matrices.table(),
+    })?;
+    if let Some(file) = html {
+        file.write(heat::page(&matrices)?.as_bytes())?;
     }
-    let write = |path: &PathBuf, content: String| {
-        std::fs::write(path, content).with_context(|| format!("cannot write {}", path.display()))
-    };
-    if let Some(path) = &args.html {
-        write(path, heat::page(&matrices)?)?;
-    }
-    if let Some(path) = &args.svg {
-        write(path, heat::svg(&matrices)?)?;
+    if let Some(file) = svg {
+        file.write(heat::svg(&matrices)?.as_bytes())?;
     }
     Ok(ExitCode::SUCCESS)
 }

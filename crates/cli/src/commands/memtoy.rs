@@ -57,7 +57,7 @@ pub fn run(args: &Memtoy) -> Result<ExitCode> {
 
 fn prompt(asks: bool) -> Result<()> {
     if asks {
-        print!("memtoy> ");
+        put!("memtoy> ");
         std::io::stdout().flush()?;
     }
     Ok(())
@@ -76,12 +76,12 @@ impl Toy {
         match words.as_slice() {
             [] => {}
             ["quit" | "q" | "exit"] => return Ok(false),
-            ["help" | "h" | "?"] => println!("{MEMTOY_COMMANDS}"),
-            ["pid"] => println!("pid {}", std::process::id()),
-            ["mems"] => println!("mems {}", mempolicy::allowed()?),
-            ["cpus"] => println!("cpus {}", affinity::get(0)?),
+            ["help" | "h" | "?"] => putln!("{MEMTOY_COMMANDS}"),
+            ["pid"] => putln!("pid {}", std::process::id()),
+            ["mems"] => putln!("mems {}", mempolicy::allowed()?),
+            ["cpus"] => putln!("cpus {}", affinity::get(0)?),
             ["show"] => {
-                self.segments.iter().for_each(|(name, segment)| println!("{name}: {segment}"))
+                self.segments.iter().for_each(|(name, segment)| putln!("{name}: {segment}"))
             }
             ["on", list] => {
                 let lists = &mut Lists::new(&self.universes, drop_in::device);
@@ -93,9 +93,9 @@ impl Toy {
                 })?;
                 let to = self.nodes(to)?;
                 let stayed = mempolicy::migrate_process(std::process::id(), &from, &to)?;
-                println!("migrated {from} to {to}, {stayed} pages stayed");
+                putln!("migrated {from} to {to}, {stayed} pages stayed");
             }
-            ["policy"] => println!("policy {}", own_policy()?),
+            ["policy"] => putln!("policy {}", own_policy()?),
             ["policy", rest @ ..] => mempolicy::set(&policy(&rest.join(" "))?)?,
             ["anon", name, size] => self.add(name, Segment::anonymous(bytes(size)?, false)?)?,
             ["anon", name, size, "shared"] => {
@@ -124,7 +124,7 @@ impl Toy {
         if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name == "all" {
             bail!("'{name}' is no name: it begins with a letter, and is not 'all'");
         }
-        println!("{name}: {segment}");
+        putln!("{name}: {segment}");
         self.segments.insert(name.to_string(), segment);
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Toy {
             ("migrate", [node]) => {
                 let node = one(&nodes(node)?)?;
                 let (moved, stayed) = segment.migrate(part, node)?;
-                println!("migrated {name} to node {node}: {moved} pages moved, {stayed} stayed");
+                putln!("migrated {name} to node {node}: {moved} pages moved, {stayed} stayed");
                 Ok(())
             }
             ("touch", []) => {
@@ -177,7 +177,7 @@ impl Toy {
             ("lock", []) => segment.lock(part, true),
             ("unlock", []) => segment.lock(part, false),
             ("where", []) => {
-                print!("{}", segment.whereabouts(part)?);
+                put!("{}", segment.whereabouts(part)?);
                 Ok(())
             }
             _ => bail!("'{command}' has the wrong words; 'help' lists them"),

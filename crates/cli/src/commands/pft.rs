@@ -1,14 +1,14 @@
 //! `bench pft`: the page fault test, once, or in the four tables of the mempolicy rework of 2008.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use numaherd_linux::sys::affinity;
 use numaherd_report::faults::{self, FaultRow, FaultTable, Faults};
 use numaherd_workloads::pft::{self, Faulted, Pft};
 
 use crate::args::{Format, PftArgs};
+use crate::output::{self, NewFile};
 
 /// Minor faults may differ from the pages so much, in thousandths, before it is said.
 const TOLERATED_PERMILLE: u64 = 10;
@@ -60,7 +60,7 @@ fn measure(pft: &Pft, runs: u32, cpus: &[u32]) -> Result<(Faulted, Vec<Faulted>)
 
 fn once(args: &PftArgs, pft: &Pft, cpus: &[u32]) -> Result<()> {
     let (mean, _) = measure(pft, args.runs, cpus)?;
-    match args.output {
+    output::print(&match args.output {
         Format::Json => {
             let json = serde_json::json!({
                 "workers": pft.workers, "size_bytes": pft.size_bytes, "cache_lines": pft.lines,
@@ -70,20 +70,18 @@ fn once(args: &PftArgs, pft: &Pft, cpus: &[u32]) -> Result<()> {
                 "faults_per_cpu_second": mean.per_cpu_second(),
                 "faults_per_wall_second": mean.per_wall_second(), "runs": args.runs,
             });
-            println!("{json}");
+            format!("{json}\n")
         }
         Format::Csv => {
-            println!(
-                "workers,cache_lines,pages,minor_faults,user_seconds,system_seconds,wall_seconds"
-            );
             let Faulted { pages, user_seconds, system_seconds, wall_seconds, minor_faults } = mean;
-            println!(
-                "{},{},{pages},{minor_faults},{user_seconds},{system_seconds},{wall_seconds}",
+            format!(
+                "workers,cache_lines,pages,minor_faults,user_seconds,system_seconds,wall_seconds\n\
+                 {},{},{pages},{minor_faults},{user_seconds},{system_seconds},{wall_seconds}\n",
                 pft.workers, pft.lines
-            );
+            )
         }
-        Format::Table => print!("{}", columns(args.title, pft, &mean)),
-    }
+        Format::Table => columns(args.title, pft, &mean),
+    })?;
     Ok(())
 }
 
@@ -109,9 +107,8 @@ fn columns(title: bool, pft: &Pft, mean: &Faulted) -> String {
 
 fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
     // told before minutes of work
-    for path in args.svg.iter().chain(&args.html) {
-        write(path, "")?;
-    }
+    let picture = args.svg.as_deref().map(NewFile::at).transpose()?;
+    let page = args.html.as_deref().map(NewFile::at).transpose()?;
     let kinds = [
         ("anon+sys-default", false, false),
         ("anon+vma-policy", false, true),
@@ -144,22 +141,18 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
         runs: args.runs as usize,
         tables,
     };
-    match args.output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&faults)?),
-        Format::Csv => print!("{}", faults::csv(&faults)),
-        Format::Table => print!("{}", faults::text(&faults)),
+    output::print(&match args.output {
+        Format::Json => output::json(&faults)?,
+        Format::Csv => faults::csv(&faults),
+        Format::Table => faults::text(&faults),
+    })?;
+    if let Some(file) = picture {
+        file.write(faults::svg(&faults)?.as_bytes())?;
     }
-    if let Some(path) = &args.svg {
-        write(path, &faults::svg(&faults)?)?;
-    }
-    if let Some(path) = &args.html {
-        write(path, &faults::page(&faults)?)?;
+    if let Some(file) = page {
+        file.write(faults::page(&faults)?.as_bytes())?;
     }
     Ok(())
-}
-
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

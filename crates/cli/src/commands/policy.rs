@@ -14,7 +14,7 @@ use numaherd_model::{NodeId, NodeSet, Topology};
 use serde::Serialize;
 
 use crate::args::{Format, PolicyArgs};
-use crate::drop_in;
+use crate::{drop_in, output};
 
 /// Pages in the picture.
 const SHOWN_PAGES: u64 = 32;
@@ -88,11 +88,11 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
         );
     }
     let explanation = explain(&args.text, &intent, &site, from, then.as_ref());
-    match args.output {
-        Format::Json => println!("{}", serde_json::to_string_pretty(&explanation)?),
-        Format::Csv => print!("{}", csv(&explanation)),
-        Format::Table => print!("{}", table(&explanation, &site)),
-    }
+    output::print(&match args.output {
+        Format::Json => output::json(&explanation)?,
+        Format::Csv => csv(&explanation),
+        Format::Table => table(&explanation, &site),
+    })?;
     let refused = explanation.refusal.is_some();
     Ok(ExitCode::from(u8::from(refused)))
 }
@@ -105,7 +105,7 @@ pub fn explain_here(intent: &Intent, weights: Weights) -> Result<ExitCode> {
     let words = intent.words(&site.universes).unwrap_or_default().join(" ");
     let words = if words.is_empty() { "no policy" } else { words.as_str() };
     let explanation = explain(words, intent, &site, from, None);
-    print!("{}", table(&explanation, &site));
+    output::print(&table(&explanation, &site))?;
     Ok(ExitCode::from(u8::from(explanation.refusal.is_some())))
 }
 

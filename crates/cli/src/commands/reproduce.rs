@@ -3,10 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use numaherd_report::text;
+use numaherd_report::{Listing, text};
+use serde_json::json;
 
 use crate::args::{Format, Reproduce};
-use crate::reproduction::{Reproduction, Table, reproduce, tables};
+use crate::output;
+use crate::reproduction::{Reference, Reproduction, Table, reproduce, tables};
 
 /// Simulates the tables and prints them.
 pub fn run(args: &Reproduce) -> Result<ExitCode> {
@@ -24,12 +26,14 @@ pub fn run(args: &Reproduce) -> Result<ExitCode> {
         );
     }
     if args.table.is_none() && !args.all {
-        let rows = all.iter().map(|table| {
-            let simulated = if table.machine.is_some() { "yes" } else { "not yet" };
-            [table.name.clone(), simulated.into(), table.title.clone()]
+        return output::print(&match args.output {
+            Format::Table => listing(&all).table(),
+            Format::Json => {
+                let about = |table: &Reference| json!({"name": table.name, "title": table.title, "machine": table.machine});
+                output::json(&json!({"tables": all.iter().map(about).collect::<Vec<_>>()}))?
+            }
+            Format::Csv => listing(&all).csv()?,
         });
-        print!("{}", text::grid(["table", "simulated", "what"], rows));
-        return Ok(ExitCode::SUCCESS);
     }
     let mut tables = Vec::new();
     for table in wanted {
@@ -39,12 +43,21 @@ pub fn run(args: &Reproduce) -> Result<ExitCode> {
         tables.push(reproduce(table, args.seed, args.runs)?);
     }
     let reproduction = Reproduction { tables };
-    match args.output {
-        Format::Table => reproduction.tables.iter().for_each(|table| print!("{}", told(table))),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&reproduction)?),
-        Format::Csv => print!("{}", csv(&reproduction)),
+    output::print(&match args.output {
+        Format::Table => reproduction.tables.iter().map(told).collect(),
+        Format::Json => output::json(&reproduction)?,
+        Format::Csv => csv(&reproduction),
+    })
+}
+
+/// The tables there are.
+fn listing(all: &[Reference]) -> Listing {
+    let mut listing = Listing::new(["table", "simulated", "what"]);
+    for table in all {
+        let simulated = if table.machine.is_some() { "yes" } else { "not yet" };
+        listing.row([table.name.as_str(), simulated, &table.title]);
     }
-    Ok(ExitCode::SUCCESS)
+    listing
 }
 
 fn told(table: &Table) -> String {

@@ -1,20 +1,26 @@
 //! `restore`, and the supervisor that does the same at once when a session dies.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::signal;
+use numaherd_linux::undo::Undone;
 use numaherd_model::Nanos;
+use numaherd_report::Listing;
 use numaherd_trace::LeftBehind;
+use serde_json::{Value, json};
 
-use crate::args::{Restore, Supervise};
-use crate::interrupt;
-use crate::session::{BEATS, CLOSING, DONE, journals, restore_dead, tell, undo_left};
+use crate::args::{Format, Restore, Supervise};
+use crate::session::{
+    BEATS, CLOSING, DONE, is_alive, journals, left_behind, restore_dead, tell, undo_left,
+};
+use crate::{interrupt, output};
 
 /// A stopped session is taken to hang when it has been silent this long.
 const STOPPED_SILENCE: Duration = Duration::from_millis(650);
@@ -29,30 +35,77 @@ const LOOK: Duration = Duration::from_millis(100);
 /// Puts back whatever ended or killed sessions left.
 pub fn run(args: &Restore) -> Result<ExitCode> {
     let dir = journals();
-    if let Some(run) = &args.run {
-        let found = LeftBehind::find(&dir)?.into_iter().find(|left| left.run == *run);
-        let left = found.with_context(|| format!("no run '{run}' in {}", dir.display()))?;
-        let undone = undo_left(&left, args.dry_run);
-        println!("{}{}", would(args.dry_run), tell(&undone));
-        if !args.dry_run && undone.failed.is_empty() {
-            std::fs::remove_file(&left.path).context("cannot remove the journal")?;
-        }
-        return Ok(ExitCode::SUCCESS);
-    }
-    let restored = restore_dead(&dir, args.dry_run)?;
-    if restored.is_empty() {
-        println!("nothing to put back");
-    }
-    let mut failed = false;
-    for (left, undone) in restored {
-        println!("run {} ({}): {}{}", left.run, left.about, would(args.dry_run), tell(&undone));
-        failed |= !undone.failed.is_empty();
-    }
+    let restored = match &args.run {
+        Some(run) => vec![restore_one(&dir, run, args.dry_run)?],
+        None => restore_dead(&dir, args.dry_run)?,
+    };
+    let failed = restored.iter().any(|(_, undone)| !undone.failed.is_empty());
+    output::print(&match args.output {
+        Format::Table => table(&restored, args.dry_run),
+        Format::Json => output::json(&json!({
+            "dry_run": args.dry_run,
+            "runs": restored.iter().map(|(left, undone)| as_json(left, undone)).collect::<Vec<_>>(),
+        }))?,
+        Format::Csv => listing(&restored).csv()?,
+    })?;
     Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
 }
 
-fn would(dry_run: bool) -> &'static str {
-    if dry_run { "would put back " } else { "put back " }
+/// This run, even if it was kept on purpose; not while it goes on.
+fn restore_one(dir: &Path, run: &str, dry_run: bool) -> Result<(LeftBehind, Undone)> {
+    let mut found = left_behind(dir)?;
+    let Some(at) = found.iter().position(|left| left.run == run) else {
+        let runs: Vec<&str> = found.iter().map(|left| left.run.as_str()).collect();
+        let runs = if runs.is_empty() { "none".into() } else { runs.join(", ") };
+        bail!("no run '{run}' in {} (there are: {runs})", dir.display());
+    };
+    let left = found.swap_remove(at);
+    let mut reader = TaskReader::new("/".as_ref());
+    if left.boot != reader.boot_id()? {
+        bail!("run {run} was before the last boot: nothing of it is left");
+    }
+    if is_alive(&left, &mut reader)? {
+        bail!("run {run} goes on: end its process {}, which puts everything back", left.pid);
+    }
+    let undone = undo_left(&left, dry_run);
+    if !dry_run && undone.failed.is_empty() {
+        std::fs::remove_file(&left.path).context("cannot remove the journal")?;
+    }
+    Ok((left, undone))
+}
+
+fn table(restored: &[(LeftBehind, Undone)], dry_run: bool) -> String {
+    if restored.is_empty() {
+        return "nothing to put back\n".into();
+    }
+    let would = if dry_run { "would put back" } else { "put back" };
+    let line = |(left, undone): &(LeftBehind, Undone)| {
+        format!("run {} ({}): {would} {}\n", left.run, left.about, tell(undone))
+    };
+    restored.iter().map(line).collect()
+}
+
+fn as_json(left: &LeftBehind, undone: &Undone) -> Value {
+    json!({
+        "run": left.run,
+        "about": left.about,
+        "affinities": undone.affinities,
+        "settings": undone.knobs,
+        "widened": undone.widened,
+        "changed_since": undone.changed_since,
+        "failed": undone.failed,
+    })
+}
+
+fn listing(restored: &[(LeftBehind, Undone)]) -> Listing {
+    let mut listing = Listing::new(["run", "affinities", "settings", "changed since", "failed"]);
+    for (left, undone) in restored {
+        let Undone { affinities, knobs, changed_since, failed, .. } = undone;
+        let counts = [*affinities, *knobs, *changed_since, failed.len()].map(|n| n.to_string());
+        let [affinities, knobs, changed_since, failed] = counts;
+        listing.row([left.run.clone(), affinities, knobs, changed_since, failed]);
+    }
+    listing
 }
 
 /// How long a process's main thread has waited for a CPU.
@@ -78,7 +131,7 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     });
-    println!("ready");
+    putln!("ready");
     let mut reader = TaskReader::new("/".as_ref());
     let mut last: Option<(Instant, Duration)> = None;
     let mut silence = SILENCE;

@@ -165,7 +165,7 @@ impl<'a> Session<'a> {
             Key::Show => return Err(Stop::Done(show::show(self.topology))),
             Key::Hardware => {
                 self.no_policy_yet()?;
-                print!("{}", numaherd_linux::numactl::hardware(self.topology));
+                put!("{}", numaherd_linux::numactl::hardware(self.topology));
                 return Err(Stop::Done(ExitCode::SUCCESS));
             }
             Key::All => self.lists.widen().map_err(|error| Stop::Usage(error.to_string()))?,
@@ -229,6 +229,9 @@ impl<'a> Session<'a> {
         let nodes = if mode == Mode::Local { NodeSet::new() } else { self.nodes(given.text())? };
         if self.policy.is_some() {
             return Err(conflict());
+        }
+        if self.ours && mode != Mode::Local && nodes.is_empty() {
+            return Err(Stop::Usage(format!("'{}' names no node", given.text())));
         }
         if mode == Mode::Preferred && nodes.len() != 1 {
             let several = "--preferred takes one node; for several there is --preferred-many";
@@ -447,7 +450,7 @@ fn refused_list(error: &IntentError, ours: bool) -> Stop {
     match error {
         IntentError::List { list, source } if !ours => {
             eprintln!("libnuma: Warning: {source}");
-            println!("<{list}> is invalid");
+            putln!("<{list}> is invalid");
             Stop::Usage(String::new())
         }
         error => Stop::Usage(error.to_string()),
@@ -473,7 +476,7 @@ fn help() -> ExitCode {
     // built as a whole, so that the usage says `numaherd run`
     cli.build();
     if let Some(run) = cli.find_subcommand_mut("run") {
-        print!("{}", run.render_long_help());
+        put!("{}", run.render_long_help());
     }
     ExitCode::SUCCESS
 }

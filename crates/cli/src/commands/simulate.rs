@@ -1,14 +1,14 @@
 //! `simulate`: a workload on a simulated machine under one placement or several.
 
-use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
 use crate::args::{Compare, Format, OnOff, Placement, Resize, SimPlacement, Simulate};
+use crate::output::{self, NewFile};
 use crate::simulation::{self, Job, find, page, places, timeline};
 
 /// Simulates and prints.
@@ -25,18 +25,20 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
         !args.callgraph || args.output != Format::Csv,
         "--callgraph is a tree: give -o table or -o json"
     );
+    let mut trace = args.trace.as_deref().map(NewFile::at).transpose()?;
+    let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
-            let seed = args.seed + u64::from(run);
+            let seed = args.seed.wrapping_add(u64::from(run));
             let job = Job { machine: &machine, workload: &workload, placement, huge_pages, seed };
             let finished = job.run(watched)?;
-            if let Some(path) = &args.trace {
-                write(path, &serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
+            if let Some(file) = trace.take() {
+                file.write(&serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
             }
-            if let Some(path) = &args.html {
-                write(path, page::nodes(&job, &finished).as_bytes())?;
+            if let Some(file) = html.take() {
+                file.write(page::nodes(&job, &finished).as_bytes())?;
             }
             if args.callgraph {
                 graphs.push(places::graph(placement, run, &finished));
@@ -47,18 +49,14 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let names: Vec<String> = args.placement.iter().map(ToString::to_string).collect();
     let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
     let comparison = whole.comparison(&names, &cells);
-    match args.output {
+    output::print(&match args.output {
         Format::Table => {
-            print!("{}", text::table(&comparison));
-            graphs.iter().for_each(|graph| print!("\n{}", graph.text()));
+            let graphs = graphs.iter().map(|graph| format!("\n{}", graph.text()));
+            text::table(&comparison) + &graphs.collect::<String>()
         }
-        Format::Json => {
-            let told = Told { comparison, callgraphs: graphs };
-            println!("{}", serde_json::to_string_pretty(&told)?);
-        }
-        Format::Csv => print!("{}", text::csv(&comparison)?),
-    }
-    Ok(ExitCode::SUCCESS)
+        Format::Json => output::json(&Told { comparison, callgraphs: graphs })?,
+        Format::Csv => text::csv(&comparison)?,
+    })
 }
 
 /// A comparison, and each run's call graph if they were asked for.
@@ -68,10 +66,6 @@ struct Told {
     comparison: Comparison,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     callgraphs: Vec<CallGraph>,
-}
-
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// What a comparison says of itself.
@@ -131,7 +125,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 workload: &workload,
                 placement: simulated(placement)?,
                 huge_pages: given.thp != Some(OnOff::Off),
-                seed: args.seed + u64::from(run),
+                seed: args.seed.wrapping_add(u64::from(run)),
             };
             let name = placement.to_string();
             let cell = simulation::cell(job.placement, run, &job.run(false)?);

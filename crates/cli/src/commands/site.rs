@@ -16,6 +16,7 @@ use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
 use super::{lab, tracing};
 use crate::args::{Compare, LabArgs, Placement};
+use crate::output::NewFile;
 
 /// Markers of the workloads: the timed part begins, and is over.
 const BEGIN: u64 = 1;
@@ -78,6 +79,8 @@ impl LabSite {
             lab.tuning.dilation = dilation.or(lab.tuning.dilation);
             lab::boot(&lab, shares.clone(), None, &interrupted, &story)
         };
+        // Told before a machine boots.
+        args.trace.as_deref().map(NewFile::at).transpose()?;
         let booted = again(None)?;
         let free = args.lab.dilation.is_none() && !args.lab.no_distance;
         let machine = booted.machine.clone();

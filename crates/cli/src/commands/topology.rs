@@ -1,12 +1,12 @@
 //! `topology`: nodes, CPUs, memory, distances.
 
-use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use numaherd_model::Topology;
 
 use crate::args::{Format, TopologyArgs};
+use crate::output;
 
 /// Prints the topology below a root, or of a machine that is described somewhere.
 pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
@@ -19,17 +19,11 @@ pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
     };
     let text = match (args.hardware, args.output) {
         (true, _) => numaherd_linux::numactl::hardware(&topology),
-        (false, Format::Json) => serde_json::to_string_pretty(&topology)? + "\n",
+        (false, Format::Json) => output::json(&topology)?,
         (false, Format::Csv) => csv(&topology),
         (false, Format::Table) => table(&topology),
     };
-    match std::io::stdout().write_all(text.as_bytes()) {
-        // A reader that has seen enough is no error.
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(error).context("cannot print the topology")
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    output::print(&text)
 }
 
 fn csv(topology: &Topology) -> String {

@@ -15,6 +15,7 @@ use numaherd_lab::timeline::{Timeline, timeline};
 use numaherd_lab::{Exec, Guest, Machine, tracefs};
 
 use crate::args::LabTrace;
+use crate::output::NewFile;
 
 /// In the guest: begins to record, or ends it and prints what was recorded.
 pub fn in_guest(args: &LabTrace) -> Result<ExitCode> {
@@ -42,11 +43,7 @@ pub fn end(guest: &mut Guest, machine: &Machine, title: &str, path: &Path) -> Re
     let node_of_cpu: BTreeMap<u32, u32> =
         nodes.iter().flat_map(|node| node.cpus.iter().map(|cpu| (cpu.0, node.id.0))).collect();
     let timeline = timeline(&String::from_utf8_lossy(&text), &node_of_cpu, title);
-    let failed = || format!("cannot write {}", path.display());
-    let file = std::fs::File::create(path).with_context(failed)?;
-    let mut file = BufWriter::new(file);
-    serde_json::to_writer(&mut file, &timeline.json).with_context(failed)?;
-    file.flush().with_context(failed)?;
+    NewFile::at(path)?.write(&serde_json::to_vec(&timeline.json)?)?;
     Ok(told(&timeline, path))
 }
 

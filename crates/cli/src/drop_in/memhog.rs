@@ -20,7 +20,7 @@ pub const USAGE: &str = "memhog [-fFILE] [-rNUM] size[kmg] [policy [nodeset]]
 Policies: preferred-many local interleave membind preferred default weighted-interleave";
 
 fn usage() -> ExitCode {
-    println!("{USAGE}");
+    putln!("{USAGE}");
     ExitCode::from(1)
 }
 

@@ -24,7 +24,7 @@ to keep tasks and memory together there is `numaherd balance`";
 /// Runs it.
 pub fn run(words: &[String]) -> ExitCode {
     if words == ["-V"] {
-        println!("numad version: {} (numaherd)", env!("CARGO_PKG_VERSION"));
+        putln!("numad version: {} (numaherd)", env!("CARGO_PKG_VERSION"));
         return ExitCode::SUCCESS;
     }
     let wanted = match words {
@@ -38,7 +38,7 @@ pub fn run(words: &[String]) -> ExitCode {
     };
     match advise(cpus, memory) {
         Ok(nodes) => {
-            println!("{nodes}");
+            putln!("{nodes}");
             ExitCode::SUCCESS
         }
         Err(error) => {

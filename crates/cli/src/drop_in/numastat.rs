@@ -91,7 +91,7 @@ pub fn run(words: &[String]) -> ExitCode {
     let wanted = match parse(words) {
         Ok(Some(wanted)) => wanted,
         Ok(None) => {
-            println!("numastat version: {} (numaherd)", env!("CARGO_PKG_VERSION"));
+            putln!("numastat version: {} (numaherd)", env!("CARGO_PKG_VERSION"));
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
@@ -152,7 +152,7 @@ fn print(wanted: &Wanted, plain: bool) -> Result<()> {
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
     if plain {
-        print!("{}", plain_counters(&nodes, &counters(&nodes)?).text(width(), false));
+        put!("{}", plain_counters(&nodes, &counters(&nodes)?).text(width(), false));
         return Ok(());
     }
     let show = |mut grid: Grid| {
@@ -162,7 +162,7 @@ fn print(wanted: &Wanted, plain: bool) -> Result<()> {
         if let Some(node) = wanted.sort {
             grid.sort(node.filter(|node| *node < nodes.len()).unwrap_or(nodes.len()));
         }
-        print!("{}", grid.text(width(), wanted.skip_zeros));
+        put!("{}", grid.text(width(), wanted.skip_zeros));
     };
     let decimals = if wanted.narrow { 0 } else { 2 };
     let processes = find_processes(&wanted.processes)?;
@@ -170,11 +170,11 @@ fn print(wanted: &Wanted, plain: bool) -> Result<()> {
         show_processes(wanted, &nodes, &processes, decimals, show);
     }
     if wanted.memory {
-        println!("\nPer-node system memory usage (in MBs):");
+        putln!("\nPer-node system memory usage (in MBs):");
         show(memory(&nodes, decimals)?);
     }
     if wanted.counters || processes.is_empty() && !wanted.memory {
-        println!("\nPer-node numastat info (in MBs):");
+        putln!("\nPer-node numastat info (in MBs):");
         show(counted_mib(&nodes, &counters(&nodes)?, decimals));
     }
     Ok(())
@@ -307,7 +307,7 @@ fn find_processes(wanted: &[String]) -> Result<Vec<u32>> {
             }
         }
         if found.len() == before {
-            println!("Found no processes containing pattern: \"{text}\"");
+            putln!("Found no processes containing pattern: \"{text}\"");
         }
     }
     found.sort_unstable();
@@ -360,7 +360,7 @@ fn show_processes(
     };
     if wanted.verbose || processes.len() == 1 {
         for pid in processes {
-            println!("\nPer-node process memory usage (in MBs) for PID {pid} ({})", name_of(*pid));
+            putln!("\nPer-node process memory usage (in MBs) for PID {pid} ({})", name_of(*pid));
             let Some(kinds) = read(pid) else { continue };
             let mut grid = Grid::new(headers(nodes), decimals, true);
             for (name, values) in ["Huge", "Heap", "Stack", "Private"].iter().zip(&kinds) {
@@ -372,7 +372,7 @@ fn show_processes(
         }
         return;
     }
-    println!("\nPer-node process memory usage (in MBs)");
+    putln!("\nPer-node process memory usage (in MBs)");
     let mut grid = Grid::new(headers(nodes), decimals, true);
     grid.corner("PID");
     let mut totals = Vec::new();

@@ -3,12 +3,14 @@
 
 use anyhow::{Context, Result};
 use numaherd_sim::{Machine, Tie, Workload, initial};
+use serde::Serialize;
 
 use super::{calibrated, tables};
 use crate::args::Resize;
 use crate::simulation::find;
 
 /// A figure, and the cells it follows from.
+#[derive(Serialize)]
 pub struct Derived {
     /// File and figure.
     pub figure: &'static str,

@@ -82,7 +82,7 @@ pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
     let mut site = machine.as_ref().map(|machine| Site {
         machine,
         huge_pages: table.huge_pages,
-        seeds: (0..runs).map(|run| seed + u64::from(run)).collect(),
+        seeds: (0..runs).map(|run| seed.wrapping_add(u64::from(run))).collect(),
         known: BTreeMap::new(),
     });
     let fixed = calibrated()?;

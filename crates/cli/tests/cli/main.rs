@@ -14,6 +14,7 @@ mod policies;
 mod restore;
 mod seeing;
 mod simulate;
+mod streams;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

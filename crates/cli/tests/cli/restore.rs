@@ -187,6 +187,68 @@ fn what_was_kept_on_purpose_is_put_back_by_name_only() {
     assert_eq!((sleeper.cpus(), exists(&journal)), (all, false), "{transcript}");
 }
 
+/// By name too, or what it changes later would be written down nowhere.
+#[test]
+fn a_session_that_lives_or_was_before_the_boot_is_refused_by_name() {
+    let (state, sleeper) = (State::new(), Sleeper::start());
+    let Some((all, one)) = masks(&sleeper) else { return };
+    sleeper.allow(&one);
+    let path = state.journal("live", &this_boot(), &[sleeper.changed(&all, &one)]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let (pid, start) = (sleeper.pid(), sleeper.start_ticks());
+    let dead = format!(r#""pid":{},"start":1,"#, std::process::id());
+    std::fs::write(&path, text.replace(&dead, &format!(r#""pid":{pid},"start":{start},"#)))
+        .unwrap();
+    state.restore(&["--run", "live"]).refuses(1, &["run live goes on", &pid.to_string()]);
+    let before_reboot = "00000000-0000-4000-8000-000000000000";
+    state.journal("old", before_reboot, &[sleeper.changed(&all, &one)]);
+    state.restore(&["--run", "old"]).refuses(1, &["run old", "last boot"]);
+    assert_eq!((sleeper.cpus(), exists(&path)), (one, true));
+}
+
+/// A journal says what to write where: only our own are believed.
+#[test]
+fn a_journal_of_somebody_else_is_not_believed() {
+    if !crate::is_root() {
+        return crate::skip("only root can give a file away");
+    }
+    let state = State::new();
+    let knob = state.0.path().join("knob");
+    std::fs::write(&knob, "theirs\n").unwrap();
+    let change = format!(
+        r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{}","before":"evil","after":"theirs"}}"#,
+        knob.display()
+    );
+    let path = state.journal("planted", &this_boot(), &[change]);
+    std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
+    assert_eq!(state.restore(&[]).ends_with(0).stdout, "nothing to put back\n");
+    state.restore(&["--run", "planted"]).refuses(1, &["no run 'planted'"]);
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "theirs\n");
+}
+
+/// The names in JSON and CSV are part of the contract.
+#[test]
+fn what_was_put_back_is_told_to_programs() {
+    let state = State::new();
+    let nothing = state.restore(&["-o", "json"]).ends_with(0).json();
+    assert_eq!(nothing, serde_json::json!({"dry_run": false, "runs": []}));
+    let knob = state.0.path().join("knob");
+    std::fs::write(&knob, "2\n").unwrap();
+    let path = knob.display();
+    let change = format!(
+        r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{path}","before":"1","after":"2"}}"#
+    );
+    state.journal("dead", &this_boot(), &[change]);
+    let csv = state.restore(&["--dry-run", "-o", "csv"]).ends_with(0);
+    assert_eq!(csv.stdout, "run,affinities,settings,changed since,failed\ndead,0,1,0,0\n", "{csv}");
+    let json = state.restore(&["-o", "json"]).ends_with(0).json();
+    let run = serde_json::json!({
+        "run": "dead", "about": "a test", "affinities": 0, "settings": 1, "widened": 0,
+        "changed_since": 0, "failed": [],
+    });
+    assert_eq!(json, serde_json::json!({"dry_run": false, "runs": [run]}));
+}
+
 #[test]
 fn a_session_that_lives_is_left_alone() {
     let (state, sleeper) = (State::new(), Sleeper::start());

@@ -123,7 +123,8 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
         start: shared.0.borrow().now / kernel::TICK_NS,
         about: "swarm".into(),
     };
-    let journal = FileJournal::create(folder, "swarm", begin).unwrap();
+    let user = numaherd_linux::sys::identity::effective_user();
+    let journal = FileJournal::create(folder, user, "swarm", begin).unwrap();
     let mut mortal = Mortal { journal, kernel: shared.clone() };
     for (path, before, after) in settings() {
         let (before, after) = (before.to_string(), after.to_string());

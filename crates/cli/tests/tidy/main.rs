@@ -54,6 +54,12 @@ fn the_deciding_crates_see_no_clock_file_thread_or_hash_order() {
 }
 
 #[test]
+fn the_program_prints_without_a_panic() {
+    let sources = tree::files(|path| path.ends_with(".rs"));
+    none("panicking prints", over(&sources, rules::panicking_prints));
+}
+
+#[test]
 fn modules_are_named_for_what_they_own() {
     none("names", over(&tree::files(|path| path.ends_with(".rs")), rules::names));
 }

@@ -34,6 +34,9 @@ const BANNED: &[&str] = &[
     "RandomState",
 ];
 
+/// What panics where nothing can be printed.
+const PANICKING: &[&str] = &["print!", "println!", "env::args()", "env::vars()"];
+
 /// Names that say nothing of what a module owns.
 const EMPTY_NAMES: &[&str] =
     &["util", "utils", "common", "manager", "managers", "helper", "helpers", "misc"];
@@ -114,6 +117,19 @@ pub fn banned_calls(path: &str, text: &str) -> Vec<String> {
     found
         .into_iter()
         .map(|(line, word)| format!("{path}:{line}: {word} in a crate that decides"))
+        .collect()
+}
+
+/// What panics where nothing can be printed, a full disk for one; the program's own `output` does
+/// not.
+pub fn panicking_prints(path: &str, text: &str) -> Vec<String> {
+    if !path.starts_with("crates/cli/src/") || path.ends_with("/tests.rs") {
+        return Vec::new();
+    }
+    let bare = code::bare(code::before_tests(text));
+    let found = PANICKING.iter().flat_map(|word| code::lines_with(&bare, word));
+    found
+        .map(|line| format!("{path}:{line}: print with crate::output, which never panics"))
         .collect()
 }
 
@@ -234,6 +250,16 @@ mod planted {
             assert!(banned_calls("crates/check/src/x.rs", &in_tests).is_empty(), "{call}");
         }
         assert!(banned_calls("crates/check/src/x.rs", "BTreeMap::new() // no Instant").is_empty());
+    }
+
+    #[test]
+    fn a_print_that_panics_is_found_in_the_program_only() {
+        for call in ["println!(\"{x}\")", "print!(\"x\")", "std::env::args().skip(1)"] {
+            assert_eq!(panicking_prints("crates/cli/src/a.rs", call).len(), 1, "{call}");
+            assert!(panicking_prints("crates/workloads/src/parts.rs", call).is_empty());
+        }
+        let fine = "eprintln!(\"x\"); putln!(\"{x}\"); std::env::args_os() // println!";
+        assert!(panicking_prints("crates/cli/src/a.rs", fine).is_empty());
     }
 
     #[test]

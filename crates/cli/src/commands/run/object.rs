@@ -141,9 +141,9 @@ impl Object {
                 continue;
             }
             let word = told.mode().map_or("[unknown]", Mode::numactl_word);
-            print!("{}: {word} : ", self.range(begin, end));
-            told.nodes.iter().for_each(|node| print!("{node} "));
-            println!();
+            put!("{}: {word} : ", self.range(begin, end));
+            told.nodes.iter().for_each(|node| put!("{node} "));
+            put!("\n");
         }
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Object {
             nodes.push(mempolicy::node_at(self.address(at))?);
         }
         for (begin, end, node) in runs(&nodes) {
-            println!("{}: {node}", self.range(begin, end));
+            putln!("{}: {node}", self.range(begin, end));
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl Object {
             let (wrong, next) = mistake(policy, &told, node, turn);
             turn = next;
             if let Some(wrong) = wrong {
-                println!("numactl verify {address:x}({at:x}): {wrong}");
+                putln!("numactl verify {address:x}({at:x}): {wrong}");
                 well = false;
                 if told.raw != policy.mode.raw() || policy.mode == Mode::Interleave {
                     break;

@@ -31,11 +31,11 @@ pub fn show(topology: &Topology) -> ExitCode {
     });
     match state {
         Ok(state) => {
-            print!("{}", text(&state, topology));
+            put!("{}", text(&state, topology));
             ExitCode::SUCCESS
         }
         Err(error) => {
-            println!("No NUMA support available on this system.");
+            putln!("No NUMA support available on this system.");
             eprintln!("numactl: {error}");
             ExitCode::from(1)
         }
