@@ -10,8 +10,9 @@
 //! all tasks of a process share from memory that each has to itself. Two passes can: each page
 //! remembers who touched it last, and each process counts how often the next to touch it was
 //! somebody else ([`Sharing`]). This is numa/core's buddy relation, observed; kernels that keep
-//! the last task with the page lose it when the page is local or moves. Where memory is in base pages,
-//! a pass over much of it takes long, and a region shows sooner whether tasks fault there by turns.
+//! the last task with the page lose it when the page is local or moves. Two passes over much memory in
+//! base pages take long; there, a fault in a region and another one there a while later are a pair too,
+//! if the page itself has shown none: regions are what is moved.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -76,14 +77,12 @@ impl Evidence {
             let pair = before.filter(|before| before.is_since(born));
             let switched = pair.is_some_and(|before| before.tid != fault.tid);
             if pair.is_some() {
-                let sharing = sharing_of(&mut self.sharing, task.process);
-                count_pair(&mut sharing.samples, &mut sharing.switches, switched);
-            }
-            let near = region.follow(fault).filter(|near| near.is_since(born));
-            if let Some(near) = near {
-                let sharing = sharing_of(&mut self.sharing, task.process);
-                let mixed = near.tid != fault.tid;
-                count_pair(&mut sharing.near_samples, &mut sharing.near_switches, mixed);
+                let none = Sharing { process: task.process, samples: 0, switches: 0 };
+                count_pair(self.sharing.entry(task.process).or_insert(none), switched);
+            } else if let Some(near) = region.follow(fault).filter(|near| near.is_since(born)) {
+                let none = Sharing { process: task.process, samples: 0, switches: 0 };
+                let sharing = self.sharing.entry(task.process).or_insert(none);
+                count_pair(sharing, near.tid != fault.tid);
             }
             counts.add(fault, switched);
         }
@@ -131,16 +130,12 @@ fn place(fault: &HintingFault) -> Option<u64> {
     fault.address.map(|address| address / REGION_BYTES * REGION_BYTES)
 }
 
-fn sharing_of(all: &mut BTreeMap<ProcessId, Sharing>, process: ProcessId) -> &mut Sharing {
-    all.entry(process).or_insert_with(|| Sharing { process, ..Sharing::default() })
-}
-
-fn count_pair(samples: &mut u64, switches: &mut u64, switched: bool) {
-    *samples += 1;
-    *switches += u64::from(switched);
-    if *samples > SHARING_WINDOW {
-        *samples /= 2;
-        *switches /= 2;
+fn count_pair(sharing: &mut Sharing, switched: bool) {
+    sharing.samples += 1;
+    sharing.switches += u64::from(switched);
+    if sharing.samples > SHARING_WINDOW {
+        sharing.samples /= 2;
+        sharing.switches /= 2;
     }
 }
 

@@ -12,6 +12,11 @@ use crate::evidence::REGION_BYTES;
 /// Passes over a region that its counts remember.
 pub const PASSES: u64 = 4;
 
+/// Faults on base pages of a region that are so far apart, in milliseconds, are not of one sweep over it,
+/// which takes all its faults in a row and would be taken for somebody who has it alone. Guessed: 512
+/// faults of half a millisecond, on a very slow machine.
+const APART_MS: u32 = 300;
+
 /// See the module.
 #[derive(Debug)]
 pub struct RegionEvidence {
@@ -22,8 +27,8 @@ pub struct RegionEvidence {
     pub users: Vec<(TaskId, u64)>,
     sum: u64,
     newest: Nanos,
-    /// The last fault on a base page.
-    last: Option<Touch>,
+    /// The fault on a base page that later ones are compared with.
+    leader: Option<Touch>,
 }
 
 /// The last touch of a page that we know of.
@@ -59,15 +64,19 @@ impl RegionEvidence {
             users: Vec::new(),
             sum: 0,
             newest: Nanos(0),
-            last: None,
+            leader: None,
         }
     }
 
-    /// The fault before this one in the region, where both are on base pages.
+    /// A fault well before this one in the region, where both are on base pages. Each is answered once.
     pub fn follow(&mut self, fault: &HintingFault) -> Option<Touch> {
-        let base = fault.pages.0 <= 1 && self.pages.len() > 1;
+        if fault.pages.0 > 1 || self.pages.len() == 1 {
+            return None;
+        }
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };
-        std::mem::replace(&mut self.last, base.then_some(touch)).filter(|_| base)
+        let before = *self.leader.get_or_insert(touch);
+        let apart = touch.time_ms.wrapping_sub(before.time_ms) >= APART_MS;
+        apart.then(|| self.leader = Some(touch)).map(|()| before)
     }
 
     /// A task's place among the users.

@@ -70,7 +70,7 @@ impl Scene {
                 units: Vec::new(),
                 traffic: Default::default(),
                 regions: Vec::new(),
-                sharing: vec![Sharing { process: PROCESS, samples: 100, ..Sharing::default() }],
+                sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
                 grade: EvidenceGrade::HintingFaults,
                 stirred: false,
                 kernel_tiering: false,
@@ -115,8 +115,7 @@ impl Scene {
 
     /// How often pages of the process changed hands.
     pub fn shared(&mut self, samples: u64, switches: u64) {
-        let none = Sharing::default();
-        self.snapshot.sharing = vec![Sharing { process: PROCESS, samples, switches, ..none }];
+        self.snapshot.sharing = vec![Sharing { process: PROCESS, samples, switches }];
     }
 
     /// As if we had placed the task.

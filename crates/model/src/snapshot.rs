@@ -215,9 +215,8 @@ impl SharedRange {
 /// How much the tasks of a process share its memory.
 ///
 /// A page that all share is touched by somebody else than last time more often than not; one
-/// that a task has to itself, never. That takes two passes of the kernel's scan; sooner, where memory is
-/// in base pages, it shows that several tasks fault by turns in the same 2 MiB.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// that a task has to itself, never.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sharing {
     /// Which process.
     pub process: ProcessId,
@@ -225,12 +224,6 @@ pub struct Sharing {
     pub samples: u64,
     /// Of these, by two different tasks.
     pub switches: u64,
-    /// Faults on base pages seen one after the other in the same region.
-    #[serde(default)]
-    pub near_samples: u64,
-    /// Of these, by two different tasks.
-    #[serde(default)]
-    pub near_switches: u64,
 }
 
 /// What acting costs on this machine.

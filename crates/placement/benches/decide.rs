@@ -106,7 +106,6 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         process: process(p * THREADS),
         samples: 800,
         switches: if p.is_multiple_of(2) { 700 } else { 0 },
-        ..Sharing::default()
     };
     Snapshot {
         time: Nanos(20_000_000_000),

@@ -21,10 +21,6 @@ const NEGLIGIBLE: u64 = 24;
 /// busy tasks is not known well enough to be placed. Guessed.
 pub const MIN_PAIRS: u64 = 4;
 
-/// Faults that followed each other in a region of base pages from which that says something, where there
-/// are not enough pairs. Guessed.
-const MIN_NEAR: u64 = 64;
-
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;
 
@@ -48,24 +44,16 @@ const MANY_MATES: usize = 64;
 ///
 /// Of two touches of a page that `k` tasks share evenly, `(k - 1) / k` are by different ones:
 /// 4 tasks and 18 switches in 32 pairs are 18/32 × 4/3 = 750 ‰.
-///
-/// Until there are pairs, tasks that fault by turns in the same regions share the process wholly, as far
-/// as regions go, which are what is moved. That they do not says nothing: whoever sweeps over memory
-/// first takes a whole region's faults in a row.
 #[must_use]
 pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Option<u64> {
     if busy < 2 {
         return Some(0);
     }
     let sharing = snapshot.sharing_of(process)?;
-    let part = |switches: u64, samples: u64| switches * 1000 * busy / (samples * (busy - 1));
     if sharing.samples < MIN_PAIRS {
-        let tells = sharing.near_samples >= MIN_NEAR;
-        let wholly =
-            tells && part(sharing.near_switches, sharing.near_samples) >= WHOLLY_SHARED_PERMILLE;
-        return wholly.then_some(1000);
+        return None;
     }
-    let permille = part(sharing.switches, sharing.samples);
+    let permille = sharing.switches * 1000 * busy / (sharing.samples * (busy - 1));
     Some(if permille < LITTLE_SHARED_PERMILLE { 0 } else { permille.min(1000) })
 }
 
@@ -390,24 +378,6 @@ mod tests {
         // 16 faults by two of eight: those two
         assert_eq!(part(500, &[8, 8]), 0);
         assert_eq!(part(500, &[4, 4, 4, 2, 2]), 1000);
-    }
-
-    #[test]
-    fn who_faults_by_turns_in_a_region_shares_it_and_who_does_not_may() {
-        let mut scene = numaherd_model::scene::Scene::two_by_four();
-        let mut told = |near_samples, near_switches| {
-            scene.shared(0, 0);
-            let sharing = &mut scene.edit().sharing[0];
-            (sharing.near_samples, sharing.near_switches) = (near_samples, near_switches);
-            shared_permille(&scene.snapshot(), numaherd_model::scene::PROCESS, 4)
-        };
-        // by chance three of four are by another one
-        assert_eq!((told(64, 48), told(63, 48), told(64, 33)), (Some(1000), None, None));
-        scene.shared(4, 0);
-        scene.edit().sharing[0].near_samples = 64;
-        scene.edit().sharing[0].near_switches = 64;
-        let pairs = shared_permille(&scene.snapshot(), numaherd_model::scene::PROCESS, 4);
-        assert_eq!(pairs, Some(0));
     }
 
     #[test]

@@ -61,14 +61,7 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
     evidence.add(&pass(&[1, 2], 10), &snapshot);
     evidence.add(&pass(&[2, 1], 20), &snapshot);
     evidence.fill(&mut snapshot);
-    // One after the other in the region, all of 63 but the one between the passes.
-    let expected = Sharing {
-        process: PROCESS,
-        samples: 32,
-        switches: 32,
-        near_samples: 63,
-        near_switches: 62,
-    };
+    let expected = Sharing { process: PROCESS, samples: 32, switches: 32 };
     assert_eq!(snapshot.sharing, [expected]);
     assert_eq!(snapshot.tasks[0].faults[0].shared, 16);
     let mut private = Evidence::new();
@@ -79,6 +72,25 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
 }
 
 #[test]
+fn base_pages_of_a_region_show_before_the_second_pass_who_shares_it() {
+    let mut snapshot = snapshot(2);
+    let mut told = |faults: &[(u32, u64)]| {
+        let mut evidence = Evidence::new();
+        let fault = |(i, &(tid, ms)): (u64, &(u32, u64))| HintingFault {
+            time: Nanos(LATELY + ms * 1_000_000),
+            ..fault(tid, 0x4000_0000 + i * 4096, 0, None)
+        };
+        let faults: Vec<_> = (0..).zip(faults).map(fault).collect();
+        evidence.add(&faults, &snapshot);
+        evidence.fill(&mut snapshot);
+        snapshot.sharing.first().map(|sharing| (sharing.samples, sharing.switches))
+    };
+    assert_eq!(told(&[(1, 0), (2, 300), (2, 600), (1, 900)]), Some((3, 2)));
+    // One sweeps, and the other finds nothing left.
+    assert_eq!(told(&[(1, 0), (1, 100), (1, 200), (1, 299)]), None);
+}
+
+#[test]
 fn who_touched_a_page_before_the_task_was_born_does_not_count() {
     let mut snapshot = snapshot(2);
     snapshot.tasks[1].age = Nanos(snapshot.time.0 - LATELY - 15_000_000);
@@ -86,9 +98,7 @@ fn who_touched_a_page_before_the_task_was_born_does_not_count() {
     evidence.add(&pass(&[1], 10), &snapshot);
     evidence.add(&pass(&[2], 20), &snapshot);
     evidence.fill(&mut snapshot);
-    // What remains is each one's own faults after each other.
-    let expected = Sharing { process: PROCESS, near_samples: 62, ..Sharing::default() };
-    assert_eq!(snapshot.sharing, [expected]);
+    assert!(snapshot.sharing.is_empty());
 }
 
 #[test]
