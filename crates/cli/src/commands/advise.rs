@@ -95,7 +95,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         Some(path) => Distances::read(path, &topology)?,
         None => Distances::Firmware(&topology),
     };
-    let (faults, mut evidence) = open_faults(false);
+    let (faults, mut evidence) = open_faults(false, true);
     let mut machine = looking(process, faults)?;
     let mut controller = Controller::new(Herd::new());
     let (begin, look) = (Instant::now(), stalls::Look::begin());

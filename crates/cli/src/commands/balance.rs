@@ -17,6 +17,7 @@ use numaherd_linux::knobs::Knob;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
+use numaherd_linux::sys::priority::politely;
 use numaherd_linux::sys::{affinity, clock, identity};
 use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
 use numaherd_placement::{Herd, Mechanisms};
@@ -166,10 +167,12 @@ impl Runner {
     ) -> Result<(Runner, Option<Child>)> {
         if tunes(args) {
             scan::set(session, Knob::NumaBalancing, "1")?;
-            Scan::Seek.set(session)?;
         }
         let log = open_log(args.log.as_deref(), session)?;
-        let (faults, evidence) = open_faults(args.no_bpf);
+        let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
+        if tunes(args) {
+            Scan::Seek.set(session)?;
+        }
         eprintln!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let child = start(&args.command, session.run())?;
@@ -384,8 +387,17 @@ fn give_up_privileges(args: &Balance) -> Result<()> {
     identity::keep_only(&needed).context("cannot give up privileges")
 }
 
-/// The best evidence this kernel and this user allow, and what it is called.
-pub fn open_faults(no_bpf: bool) -> (Option<Box<dyn FaultSource>>, String) {
+/// The best evidence this kernel and this user allow, and what it is called. That takes tens of
+/// milliseconds of a CPU, which whoever runs `already` should not wait for.
+pub fn open_faults(no_bpf: bool, already: bool) -> (Option<Box<dyn FaultSource>>, String) {
+    let (faults, told) = match already {
+        true => politely(|| open_stream(no_bpf)),
+        false => open_stream(no_bpf),
+    };
+    (faults.map(|stream| Box::new(stream) as Box<dyn FaultSource>), told)
+}
+
+fn open_stream(no_bpf: bool) -> (Option<FaultStream>, String) {
     let fallback = |why: &str| {
         let text = format!("where pages lie (/proc), whole processes only: {why}");
         (None, text)
@@ -399,7 +411,7 @@ pub fn open_faults(no_bpf: bool) -> (Option<Box<dyn FaultSource>>, String) {
         Choice::WithAddresses { .. } | Choice::WithoutAddresses { .. } => {
             match FaultStream::open(&choice) {
                 Ok(stream) if stream.with_addresses() => {
-                    (Some(Box::new(stream)), "hinting faults with addresses (BPF)".into())
+                    (Some(stream), "hinting faults with addresses (BPF)".into())
                 }
                 // Without addresses nobody can tell which memory a fault was on.
                 Ok(_) => fallback("this kernel's faults come without addresses"),
