@@ -99,6 +99,8 @@ pub struct PageHandling {
 
 /// A kernel's automatic NUMA balancing. Called for every task that runs; tasks are numbered from
 /// 1 without gaps.
+    /// What it knows of a page stands beside what the kernel keeps for each: a fault looks there too.
+    pub keeps_beside: bool,
 pub trait Balancing {
     /// Its name among the placements.
     fn name(&self) -> &'static str;

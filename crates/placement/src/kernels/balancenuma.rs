@@ -59,7 +59,7 @@ impl Balancing for Balancenuma {
     }
 
     fn pages(&self) -> PageHandling {
-        PageHandling { one_fault_for_2m: true, moves_huge_whole: true }
+        PageHandling { one_fault_for_2m: true, moves_huge_whole: true, keeps_beside: false }
     }
 
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes> {

@@ -326,7 +326,7 @@ impl Balancing for Mainline {
     }
 
     fn pages(&self) -> PageHandling {
-        PageHandling { one_fault_for_2m: false, moves_huge_whole: true }
+        PageHandling { one_fault_for_2m: false, moves_huge_whole: true, keeps_beside: false }
     }
 
     fn set_scan(&mut self, periods: ScanPeriods) {
