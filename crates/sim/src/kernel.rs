@@ -15,7 +15,7 @@ use numaherd_model::{
 };
 
 use crate::account::Place;
-use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Seen, Sim, State, TraceEvent};
+use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Seen, Sim, State, TICK_NS, TraceEvent};
 use crate::machine::LINE_BYTES;
 use crate::rmap::Moving;
 
@@ -312,5 +312,9 @@ impl View for Sim {
 
     fn free(&self, node: NodeId) -> Bytes {
         Bytes(self.index_of(node).map_or(0, |index| self.free[index]))
+    }
+
+    fn tick(&self) -> Nanos {
+        Nanos(TICK_NS)
     }
 }

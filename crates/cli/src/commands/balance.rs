@@ -17,7 +17,7 @@ use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::{affinity, clock, identity};
 use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
-use numaherd_placement::{Herd, Mechanisms};
+use numaherd_placement::{Herd, Mechanisms, Scan};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +25,6 @@ use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Session, tell};
 use crate::targets::Targets;
 use crate::{interrupt, runs};
-
-use scan::Scan;
 
 mod scan;
 
@@ -157,7 +155,7 @@ impl Runner {
     ) -> Result<(Runner, Option<Child>)> {
         if args.tune_kernel {
             scan::set(session, Knob::NumaBalancing, "1")?;
-            Scan::Seek.set(session)?;
+            scan::tune(session, Scan::Seek)?;
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf);
@@ -244,10 +242,11 @@ impl Runner {
             {
                 return Ok(ExitCode::SUCCESS);
             }
-            let scan = self.scan.after(&turn, (self.summary.faults, self.fault_pages));
+            let faults = (self.summary.faults, self.fault_pages);
+            let scan = self.scan.after(&turn.snapshot, &turn.plan, faults);
             if args.tune_kernel && scan != self.scan {
                 self.scan = scan;
-                scan.set(session)?;
+                scan::tune(session, scan)?;
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
