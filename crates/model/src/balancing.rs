@@ -55,6 +55,8 @@ pub trait View {
     fn resident_on(&self, process: ProcessId, node: NodeId) -> Bytes;
     /// Free memory of a node.
     fn free(&self, node: NodeId) -> Bytes;
+    /// Between two ticks of a CPU.
+    fn tick(&self) -> Nanos;
 }
 
 /// What is done with the running task.
@@ -77,7 +79,7 @@ pub enum Pull {
     Busy,
 }
 
-/// How often a kernel looks for faults: its knobs, for one piece of a process's memory.
+/// How often a kernel looks for faults, and at how much at a time: its knobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScanPeriods {
     /// Before a task's memory is looked at first.
@@ -86,6 +88,8 @@ pub struct ScanPeriods {
     pub min: Nanos,
     /// The longest.
     pub max: Nanos,
+    /// Memory that one scan arms.
+    pub size: Bytes,
 }
 
 /// How a kernel handles the pages it arms and moves.
@@ -95,6 +99,8 @@ pub struct PageHandling {
     pub one_fault_for_2m: bool,
     /// A huge page moves whole; otherwise it is split, moved in 4 KiB pages, and rebuilt later.
     pub moves_huge_whole: bool,
+    /// What it knows of a page stands beside what the kernel keeps for each: a fault looks there too.
+    pub keeps_beside: bool,
 }
 
 /// A kernel's automatic NUMA balancing. Called for every task that runs; tasks are numbered from

@@ -19,6 +19,7 @@
 //! | [`turns`] | who of a team that does not fit its node is away, and for how long |
 //! | [`relief`] | which placed tasks wait for a CPU that they could have elsewhere |
 //! | [`mechanisms`] | which parts of herd are in |
+//! | [`scan`] | how fast the kernel is to scan for herd |
 //! | [`kernels`] | the NUMA balancing of kernels, for the simulator |
 
 pub mod assignment;
@@ -35,6 +36,7 @@ pub mod objects;
 pub mod outlook;
 pub mod pages;
 pub mod relief;
+pub mod scan;
 pub mod search;
 pub mod teams;
 pub mod turns;
@@ -42,3 +44,4 @@ pub mod units;
 
 pub use herd::Herd;
 pub use mechanisms::Mechanisms;
+pub use scan::Scan;

@@ -2,19 +2,21 @@
 //! and what memory it takes: on the X5-8, 288 CPUs on eight nodes. `cargo bench -p numaherd-sim`;
 //! numbers of tasks after `--` have only those of the second table measured.
 //!
-//! Every task has 4 MiB of its own. In the first table tasks run for a fixed simulated time; in the
-//! second each goes over 80 blocks, and the cost is set beside n log n. Seconds are CPU time where the
-//! kernel tells it, so that a busy machine does not count but for its caches; they are the median of
-//! [`REPEATS`], which take turns, with the least and the most.
+//! Every task has 4 MiB of its own. In the first table tasks run for a fixed simulated time, and all memory
+//! is on one node at first. In the second each goes over 80 blocks, and the cost is set beside n log n;
+//! there memory is where its task starts, so that each node has its part, however many tasks there are (on
+//! one node that of 100,000 has no room, and fills four). Seconds are CPU time where the kernel tells it, so
+//! that a busy machine does not count but for its caches; they are the median of [`REPEATS`], which take
+//! turns, with the least and the most.
 
 use std::time::Instant;
 
 use numaherd_model::Nanos;
 use numaherd_sim::{Machine, Options, Sim, Workload};
 
-fn slices(tasks: u32, times: u32) -> Workload {
+fn slices(tasks: u32, times: u32, start: &str) -> Workload {
     let text = format!(
-        "title = \"slices\"\n[[process]]\nthreads = {tasks}\nmemory_mib = {}\n\
+        "title = \"slices\"\n[[process]]\nthreads = {tasks}\nmemory_mib = {}\nstart = \"{start}\"\n\
          [[process.phase]]\nmemory = \"slice\"\ntimes = {times}\n",
         tasks * 4
     );
@@ -43,6 +45,7 @@ const REPEATS: usize = 7;
 struct Case {
     tasks: u32,
     times: u32,
+    start: &'static str,
     until: Nanos,
     events: u64,
     seconds: Vec<f64>,
@@ -50,13 +53,13 @@ struct Case {
 }
 
 impl Case {
-    fn new(tasks: u32, times: u32, seconds: f64) -> Case {
+    fn new(tasks: u32, times: u32, start: &'static str, seconds: f64) -> Case {
         let until = Nanos::from_secs_f64(seconds);
-        Case { tasks, times, until, events: 0, seconds: Vec::new(), peak: String::new() }
+        Case { tasks, times, start, until, events: 0, seconds: Vec::new(), peak: String::new() }
     }
 
     fn measure(&mut self, machine: &Machine, now: &dyn Fn() -> f64) {
-        let workload = slices(self.tasks, self.times);
+        let workload = slices(self.tasks, self.times, self.start);
         let begun = now();
         let mut sim = Sim::new(machine, &workload, Options::default()).expect("it fits");
         sim.advance(self.until);
@@ -80,12 +83,14 @@ fn main() {
     let now = || cpu_seconds(start);
     let machine = Machine::built_in("x5-8").expect("a known machine").expect("a sound machine");
     let only: Vec<u32> = std::env::args().filter_map(|word| word.parse().ok()).collect();
-    let timed = [(288, 20.0), (640, 60.0)].map(|(tasks, s)| Case::new(tasks, 1_000_000, s));
+    let timed =
+        [(288, 20.0), (640, 60.0)].map(|(tasks, s)| Case::new(tasks, 1_000_000, "first-touch", s));
     let timed = timed.into_iter().filter(|case| only.is_empty() || only.contains(&case.tasks));
     let mut timed: Vec<Case> = timed.collect();
     let counts = [1_000, 3_000, 10_000, 30_000, 100_000].into_iter();
     let counts = counts.filter(|tasks| only.is_empty() || only.contains(tasks));
-    let mut whole: Vec<Case> = counts.map(|tasks| Case::new(tasks, 40, 1e9)).collect();
+    let mut whole: Vec<Case> =
+        counts.map(|tasks| Case::new(tasks, 40, "own-thread", 1e9)).collect();
     for _ in 0..REPEATS {
         timed.iter_mut().chain(&mut whole).for_each(|case| case.measure(&machine, &now));
     }

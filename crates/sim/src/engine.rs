@@ -42,7 +42,7 @@ const JITTER_PERMILLE: f64 = 10.0;
 /// Between two rounds of load balancing. Published: the order of a domain's balance interval.
 const BALANCE_NS: u64 = 20_000_000;
 /// Between two ticks of a CPU that concern NUMA balancing. Guessed: five of 4 ms.
-const TICK_NS: u64 = 20_000_000;
+pub(crate) const TICK_NS: u64 = 20_000_000;
 
 /// Where a block is. Looked up at every step: who was seen there last stands apart.
 #[derive(Clone, Copy, Debug)]

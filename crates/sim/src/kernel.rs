@@ -3,7 +3,8 @@
 //!
 //! A fault on a block of small pages is 512 faults, unless the balancing handles a whole block in
 //! one; each page is looked at then too. Arming and looking at a page costs a cache miss: what the
-//! kernel keeps for it is as large as a line. Moving a block copies it: every line is read on one node and written on the other, with
+//! kernel keeps for it is as large as a line; a fault costs one more where the balancing keeps something of
+//! its own for it. Moving a block copies it: every line is read on one node and written on the other, with
 //! today's waits. A huge page moves whole if the balancing can; otherwise it is split, moved in
 //! small pages, and copied once more when it is rebuilt. Each small page moved needs a flush of
 //! TLBs and, twice, the anon_vma mutex of its process, for which others wait: [`crate::rmap`].
@@ -14,7 +15,7 @@ use numaherd_model::{
 };
 
 use crate::account::Place;
-use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Seen, Sim, State, TraceEvent};
+use crate::engine::{BLOCK_BYTES, BLOCK_PAGES, Seen, Sim, State, TICK_NS, TraceEvent};
 use crate::machine::LINE_BYTES;
 use crate::rmap::Moving;
 
@@ -43,6 +44,10 @@ impl Sim {
         if handling.one_fault_for_2m && !self.options.huge_pages {
             // Each page's entry is rewritten, and who touched it is noted.
             cost_ns += BLOCK_PAGES * self.entry_ns(self.tasks[t].cpu, self.home_of(t, b));
+        }
+        if handling.keeps_beside {
+            let pages = if self.options.huge_pages { 1 } else { BLOCK_PAGES };
+            cost_ns += pages * self.miss_ns(self.tasks[t].cpu, self.home_of(t, b));
         }
         self.account.add_times(Place::Fault, cost_ns, faults);
         let mut moving = None;
@@ -226,9 +231,14 @@ impl Sim {
     }
 
     /// What it takes to rewrite a page's entry and to look at what the kernel keeps for the page,
-    /// which is where the page is, on a cache line of its own that nobody has touched for long.
+    /// which is where the page is, on a cache line of its own.
     fn entry_ns(&self, cpu: usize, home: usize) -> u64 {
-        self.machine.kernel.arm_ns + self.machine.latency_ns[self.node_of[cpu]][home] as u64
+        self.machine.kernel.arm_ns + self.miss_ns(cpu, home)
+    }
+
+    /// A cache line that nobody has touched for long.
+    fn miss_ns(&self, cpu: usize, home: usize) -> u64 {
+        self.machine.latency_ns[self.node_of[cpu]][home] as u64
     }
 
     fn home_of(&self, t: usize, b: usize) -> usize {
@@ -302,5 +312,9 @@ impl View for Sim {
 
     fn free(&self, node: NodeId) -> Bytes {
         Bytes(self.index_of(node).map_or(0, |index| self.free[index]))
+    }
+
+    fn tick(&self) -> Nanos {
+        Nanos(TICK_NS)
     }
 }

@@ -2,11 +2,11 @@
 //! and meet in the kernel. Not part of a run of [`crate::engine`]: what counts here are cache lines
 //! and locks, of which that knows nothing.
 //!
-//! A fault is a way through stages. Time of its own; cache lines that all threads write (the
-//! semaphore of the address space, its counters, a policy's reference count), which each has to
-//! fetch from whoever wrote them last; locks (of shared memory: those of the object and of its page
-//! tree), each with a line of its own and some of data; and the memory that the page is cleared in.
-//! One does so at a time; the others wait, and waiting is CPU time.
+//! A fault is a way through stages. Time of its own; cache lines that all threads write (the counters
+//! of the address space, a policy's reference count), which each has to fetch from whoever wrote them
+//! last; locks (that of the address space's semaphore, and of shared memory that of the object), each
+//! with a line of its own and some of data; and the memory that the page is cleared in. One does so at
+//! a time; the others wait, and waiting is CPU time.
 //!
 //! A line comes in the time of a read over as many hops. A ticket lock is handed on the slower the
 //! more wait for it, since all of them fetch its line again: half of them, on average, before the
@@ -26,16 +26,24 @@ use crate::random::Stream;
 
 /// Faults of each thread. Enough: rates change by less than 0.5 % with ten times as many.
 const FAULTS: u64 = 10_000;
-/// By how much a thread's own time varies, per mille either way. Guessed.
-const JITTER_PERMILLE: f64 = 100.0;
-/// Times that a fault writes the address space's semaphore, and its counters. Published: the fault
-/// path of Linux 2.6.25.
-const SEMAPHORE_WRITES: usize = 2;
+/// By how much each piece of a thread's own time varies, per mille either way. Guessed, since every 14th
+/// page a list is drained and every 31st one is filled. With 100 threads fall into step at their locks;
+/// from 300 on, figures hardly change.
+const JITTER_PERMILLE: f64 = 500.0;
+/// Times that a fault writes the address space's counters. Published: the fault path of Linux 2.6.25.
 const COUNTER_WRITES: usize = 1;
-/// How long the locks of shared memory are held while nobody else wants them. Guessed: some tens
-/// of cached accesses; an insertion into the page tree is the longest.
+/// To take the address space's semaphore or to give it up takes a spin lock beside its count. Published:
+/// lib/rwsem-spinlock.c, which x86-64 used up to 2.6.33. How long, guessed: two locked instructions.
+const SEMAPHORE_HOLD_NS: f64 = 30.0;
+/// How long the object's lock of shared memory is held while nobody else wants it: to look the page up,
+/// and to insert it into the page tree besides. That is done under the tree's own lock within the object's,
+/// so what is fetched there adds to how long the latter is held. Published: `shmem_getpage` of Linux
+/// 2.6.25. Guessed: some tens of cached accesses; the insertion is the longest.
 const OBJECT_HOLD_NS: f64 = 100.0;
 const TREE_HOLD_NS: f64 = 300.0;
+/// Lines of data: the object's counters; the tree's root and the node inserted into.
+const OBJECT_LINES: u32 = 1;
+const TREE_LINES: u32 = 2;
 /// And the lock under which a shared policy is looked up. Guessed.
 const POLICY_HOLD_NS: f64 = 50.0;
 /// Bytes that clearing a page moves: each line is fetched and written back.
@@ -80,41 +88,51 @@ enum Stage {
     Own,
     /// A write to a line.
     Line(usize),
-    /// A lock, how long it is held, and the lines of data under it.
-    Lock(usize, f64, u32),
+    /// A lock, how long it is held, the lines of data under it, and a line that is written under other
+    /// locks too: nobody else gets that until this one is given up.
+    Lock(usize, f64, u32, Option<usize>),
     /// Clearing the page.
     Clear,
 }
 
 /// Lines that all write, and locks.
-const SEMAPHORE: usize = 0;
-const COUNTERS: usize = 1;
-const POLICY: usize = 2;
+const COUNTERS: usize = 0;
+const POLICY: usize = 1;
+const TREE: usize = 2;
 const LINES: usize = 3;
-const OBJECT: usize = 0;
-const TREE: usize = 1;
+const SEMAPHORE: usize = 0;
+const OBJECT: usize = 1;
 const LOOKUP: usize = 2;
 const LOCKS: usize = 3;
 
 fn way(touched: Touched) -> Vec<Stage> {
     let mut stages = vec![Stage::Own];
     let mut add = |stage| stages.extend([stage, Stage::Own]);
-    add(Stage::Line(SEMAPHORE));
+    add(Stage::Lock(SEMAPHORE, SEMAPHORE_HOLD_NS, 0, None));
     if touched.shared {
-        add(Stage::Lock(OBJECT, OBJECT_HOLD_NS, 1));
+        // Whether the page is there already is looked up under the tree's lock, as one of many.
+        add(Stage::Line(TREE));
+        add(Stage::Lock(OBJECT, OBJECT_HOLD_NS, OBJECT_LINES, None));
     }
     if touched.shared && touched.policy {
-        add(Stage::Lock(LOOKUP, POLICY_HOLD_NS, 1));
+        add(Stage::Lock(LOOKUP, POLICY_HOLD_NS, 1, None));
     }
     (0..touched.references() / 2).for_each(|_| add(Stage::Line(POLICY)));
-    add(Stage::Clear);
+    if !touched.shared {
+        add(Stage::Clear);
+    }
     (0..touched.references() / 2).for_each(|_| add(Stage::Line(POLICY)));
     if touched.shared {
-        add(Stage::Lock(OBJECT, OBJECT_HOLD_NS, 1));
-        add(Stage::Lock(TREE, TREE_HOLD_NS, 2));
+        add(Stage::Lock(
+            OBJECT,
+            OBJECT_HOLD_NS + TREE_HOLD_NS,
+            OBJECT_LINES + TREE_LINES,
+            Some(TREE),
+        ));
+        add(Stage::Clear);
     }
     (0..COUNTER_WRITES).for_each(|_| add(Stage::Line(COUNTERS)));
-    (1..SEMAPHORE_WRITES).for_each(|_| add(Stage::Line(SEMAPHORE)));
+    add(Stage::Lock(SEMAPHORE, SEMAPHORE_HOLD_NS, 0, None));
     stages
 }
 
@@ -132,7 +150,7 @@ pub fn rates(
         .iter()
         .map(|stage| match stage {
             Stage::Own | Stage::Line(_) => 0.0,
-            Stage::Lock(_, hold_ns, _) => *hold_ns,
+            Stage::Lock(_, hold_ns, ..) => *hold_ns,
             Stage::Clear => clear_ns(machine, 0),
         })
         .sum();
@@ -287,11 +305,17 @@ impl<'a> Kernel<'a> {
     }
 
     fn acquire(&mut self, now: f64, thread: usize) {
-        let Stage::Lock(lock, hold_ns, data) = self.stages[self.at[thread]] else { return };
+        let Stage::Lock(lock, hold_ns, data, line) = self.stages[self.at[thread]] else { return };
         let fetch_ns = self.fetch_ns(self.locks[lock].last, thread) * f64::from(1 + data);
         self.locks[lock].held = true;
         self.locks[lock].last = Some(thread);
-        self.schedule(now + fetch_ns + hold_ns, thread, What::Release);
+        let mut end = now + fetch_ns + hold_ns;
+        if let Some(line) = line {
+            let (owner, free) = self.lines[line];
+            end = end.max(free + hold_ns) + self.fetch_ns(owner, thread);
+            self.lines[line] = (Some(thread), end);
+        }
+        self.schedule(end, thread, What::Release);
     }
 
     fn release(&mut self, now: f64, thread: usize) {

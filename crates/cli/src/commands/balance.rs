@@ -20,7 +20,7 @@ use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::politely;
 use numaherd_linux::sys::{affinity, clock, identity};
 use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
-use numaherd_placement::{Herd, Mechanisms};
+use numaherd_placement::{Herd, Mechanisms, Scan};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +28,6 @@ use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Session, tell};
 use crate::targets::Targets;
 use crate::{interrupt, runs};
-
-use scan::Scan;
 
 mod scan;
 
@@ -171,7 +169,7 @@ impl Runner {
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
         if tunes(args) {
-            Scan::Seek.set(session)?;
+            scan::tune(session, Scan::Seek)?;
         }
         eprintln!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
@@ -256,10 +254,11 @@ impl Runner {
             {
                 return Ok(ExitCode::SUCCESS);
             }
-            let scan = self.scan.after(&turn, (self.summary.faults, self.fault_pages));
+            let faults = (self.summary.faults, self.fault_pages);
+            let scan = self.scan.after(&turn.snapshot, &turn.plan, faults);
             if tunes(args) && scan != self.scan {
                 self.scan = scan;
-                scan.set(session)?;
+                scan::tune(session, scan)?;
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;

@@ -1,23 +1,15 @@
-//! The loop beside a simulated machine: the controller, placement, check and pace of `balance`,
-//! with simulated time in place of the clock.
+//! The loop beside a simulated machine: the controller, placement, check, pace and scan knobs of
+//! `balance --tune-kernel`, with simulated time in place of the clock.
 
 use anyhow::Result;
 use numaherd_control::{Controller, Found, Pace, Turn};
-use numaherd_model::{Nanos, Placement, ScanPeriods, WorldError};
+use numaherd_model::{Nanos, Placement, WorldError};
+use numaherd_placement::Scan;
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 
-/// What `balance --tune-kernel` sets while it needs evidence, and once all has converged.
-const QUICK: ScanPeriods = periods(300, 100, 100);
-const SLOW: ScanPeriods = periods(1000, 4000, 60_000);
-
 /// Between two moments at which it is listened.
 const NAP: Nanos = Nanos(50_000_000);
-
-const fn periods(delay_ms: u64, min_ms: u64, max_ms: u64) -> ScanPeriods {
-    let ns = 1_000_000;
-    ScanPeriods { delay: Nanos(delay_ms * ns), min: Nanos(min_ms * ns), max: Nanos(max_ms * ns) }
-}
 
 /// What came of it.
 #[derive(Default)]
@@ -32,9 +24,10 @@ pub struct Balanced {
 pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     let mut controller = Controller::new(placement);
     let mut pace = Pace::new();
-    let (mut slow, mut last_change) = (false, Nanos(0));
+    let (mut scan, mut last_change) = (Scan::Seek, Nanos(0));
+    let mut faults = (0, 0);
     let mut balanced = Balanced::default();
-    sim.set_scan(QUICK);
+    sim.set_scan(scan.knobs());
     let mut next = Nanos(0);
     while sim.advance(next) {
         let turn = match controller.turn(sim) {
@@ -47,9 +40,11 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         }
         balanced.moves.extend(moves(&turn));
         balanced.converged = turn.plan.converged.then_some(last_change);
-        if turn.plan.converged != slow {
-            slow = turn.plan.converged;
-            sim.set_scan(if slow { SLOW } else { QUICK });
+        faults = (faults.0 + turn.faults as u64, faults.1 + turn.fault_pages.0);
+        let next_scan = scan.after(&turn.snapshot, &turn.plan, faults);
+        if next_scan != scan {
+            scan = next_scan;
+            sim.set_scan(scan.knobs());
         }
         let used = sim.take_spent();
         let wait = pace.next(turn.acted(), Found::of(&turn), used);

@@ -13,8 +13,12 @@ use super::limit::Limit;
 use super::scan::{SCAN_BYTES, ScanClock};
 
 /// Its knobs. Published.
-const PERIODS: ScanPeriods =
-    ScanPeriods { delay: Nanos(1_000_000_000), min: Nanos(100_000_000), max: Nanos(5_000_000_000) };
+const PERIODS: ScanPeriods = ScanPeriods {
+    delay: Nanos(1_000_000_000),
+    min: Nanos(100_000_000),
+    max: Nanos(5_000_000_000),
+    size: SCAN_BYTES,
+};
 /// After this long everybody scans quickly again. Published.
 const RESET: Nanos = Nanos(60_000_000_000);
 /// By which a period grows with each fault whose page stays. Published: 10 ms.
@@ -59,7 +63,7 @@ impl Balancing for Balancenuma {
     }
 
     fn pages(&self) -> PageHandling {
-        PageHandling { one_fault_for_2m: true, moves_huge_whole: true }
+        PageHandling { one_fault_for_2m: true, moves_huge_whole: true, keeps_beside: false }
     }
 
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes> {
@@ -73,7 +77,7 @@ impl Balancing for Balancenuma {
             return None;
         }
         let period = self.periods.get(&task).copied().unwrap_or(PERIODS.min);
-        self.clock.is_due(task, view, PERIODS.delay, period).then_some(SCAN_BYTES)
+        (self.clock.due(task, view, PERIODS.delay, period) > 0).then_some(PERIODS.size)
     }
 
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {

@@ -26,7 +26,7 @@ use numaherd_model::{
 };
 
 use super::index_of;
-use super::scan::{DEFAULT, SCAN_BYTES, ScanClock, bounds};
+use super::scan::{DEFAULT, ScanClock, bounds};
 
 mod group;
 mod search;
@@ -326,7 +326,7 @@ impl Balancing for Mainline {
     }
 
     fn pages(&self) -> PageHandling {
-        PageHandling { one_fault_for_2m: false, moves_huge_whole: true }
+        PageHandling { one_fault_for_2m: false, moves_huge_whole: true, keeps_beside: false }
     }
 
     fn set_scan(&mut self, periods: ScanPeriods) {
@@ -341,14 +341,15 @@ impl Balancing for Mainline {
         // Knobs may have been turned since.
         let period = state.period.max(min);
         let period = if knobs_max == min { min } else { period };
-        if !self.clock.is_due(task, view, delay, period) {
+        let pieces = self.clock.due(task, view, delay, period);
+        if pieces == 0 {
             return None;
         }
         let process = self.processes.entry(view.process_of(task)).or_default();
         if process.left == 0 {
-            return Some(SCAN_BYTES);
+            return Some(Bytes(self.periods.size.0 * pieces));
         }
-        process.left -= 1;
+        process.left -= pieces.min(process.left);
         process.passes += u64::from(process.left == 0);
         None
     }

@@ -249,7 +249,7 @@ impl Balancing for Numacore {
 
     fn pages(&self) -> PageHandling {
         let one_fault_for_2m = self.switches.one_fault_for_2m;
-        PageHandling { one_fault_for_2m, moves_huge_whole: true }
+        PageHandling { one_fault_for_2m, moves_huge_whole: true, keeps_beside: false }
     }
 
     fn ticks_in_order(&self) -> bool {

@@ -12,11 +12,18 @@ use numaherd_model::{Bytes, Nanos, ProcessId, ScanPeriods, TaskId, View};
 /// Bytes armed in one scan. Published: 256 MB.
 pub const SCAN_BYTES: Bytes = Bytes(256 << 20);
 
+/// Bytes of a process armed in a second, at the most. Published: 2560 MB.
+const MOST_BYTES: u128 = 2560 << 20;
+
+/// A kernel's ticks in one of the simulator's. From the latter: five of 4 ms.
+const TICKS: u64 = 5;
+
 /// Linux's defaults. Published.
 pub const DEFAULT: ScanPeriods = ScanPeriods {
     delay: Nanos(1_000_000_000),
     min: Nanos(1_000_000_000),
     max: Nanos(60_000_000_000),
+    size: SCAN_BYTES,
 };
 
 /// What one task waits for.
@@ -36,30 +43,33 @@ pub struct ScanClock {
 }
 
 impl ScanClock {
-    /// Whether this task scans its process now, its period being `period`.
-    pub fn is_due(&mut self, task: TaskId, view: &dyn View, delay: Nanos, period: Nanos) -> bool {
+    /// How many pieces of its process this task scans now, its period being `period`: none, one, or
+    /// all that a kernel's ticks would have had scanned since the last one here.
+    pub fn due(&mut self, task: TaskId, view: &dyn View, delay: Nanos, period: Nanos) -> u64 {
         let (now, ran) = (view.now(), view.cpu_time(task));
         let new = Stamp { cpu_time: ran, born: now };
         let stamp = self.tasks.entry(task).or_insert(new);
         if now.since(stamp.born) < delay || ran.since(stamp.cpu_time) < period {
-            return false;
+            return 0;
         }
         stamp.cpu_time = ran;
         let next = self.next.entry(view.process_of(task)).or_insert(Nanos(0));
         if now < *next {
-            return false;
+            return 0;
         }
-        *next = Nanos(now.0 + period.0);
-        true
+        let pieces = (view.tick().0 / period.0.max(1)).clamp(1, TICKS);
+        *next = Nanos(now.0 + pieces * period.0);
+        pieces
     }
 }
 
 /// The scan period that keeps a pass over a process's memory within the bounds: the more memory,
-/// the more often a piece of [`SCAN_BYTES`] is armed.
+/// the more often a piece of it is armed, as far as [`MOST_BYTES`] allow.
 #[must_use]
 pub fn bounds(resident: Bytes, periods: ScanPeriods) -> (Nanos, Nanos) {
-    let windows = resident.0.div_ceil(SCAN_BYTES.0).max(1);
-    let min = (periods.min.0 / windows).max(100_000_000);
+    let windows = resident.0.div_ceil(periods.size.0).max(1);
+    let least = u128::from(periods.size.0) * 1_000_000_000 / MOST_BYTES;
+    let min = (periods.min.0 / windows).max(u64::try_from(least).unwrap_or(u64::MAX));
     (Nanos(min), Nanos((periods.max.0 / windows).max(min)))
 }
 
@@ -75,5 +85,25 @@ mod tests {
             (min.0 / 1_000_000, max.0 / 1_000_000)
         };
         assert_eq!((ms(1), ms(3)), ((250, 15_000), (100, 5_000)));
+        // In pieces of an eighth, eight times as often: 3 GiB are 96, each at 12.5 ms at the least.
+        let small = ScanPeriods { size: Bytes(32 << 20), ..DEFAULT };
+        assert_eq!(bounds(Bytes(3 << 30), small), (Nanos(12_500_000), Nanos(625_000_000)));
+    }
+
+    #[test]
+    fn where_a_kernel_would_have_ticked_more_often_a_tick_scans_more_pieces() {
+        use super::super::world::{World, id};
+        let mut world = World::new([Some(1), Some(3), None, None]);
+        let mut clock = ScanClock::default();
+        let mut due = |tid: u32, ms: u64, period_ms: u64| {
+            world.now = Nanos(ms * 1_000_000);
+            clock.due(id(tid), &world, Nanos(0), Nanos(period_ms * 1_000_000))
+        };
+        assert_eq!([due(1, 0, 8), due(3, 0, 8)], [0, 0], "their clocks start");
+        // 20 ms are two of 8 ms: whoever asks within these 16 ms finds them done.
+        assert_eq!([due(1, 20, 8), due(3, 35, 8), due(3, 36, 8)], [2, 0, 0]);
+        // A task does not ask again before it has run for a period; then the next two.
+        assert_eq!([due(1, 40, 8), due(1, 60, 1)], [2, 5], "no more than five");
+        assert_eq!([due(3, 100, 30), due(1, 100, 30)], [1, 0]);
     }
 }

@@ -75,4 +75,7 @@ impl View for World {
     fn free(&self, _: NodeId) -> Bytes {
         Bytes(1 << 30)
     }
+    fn tick(&self) -> Nanos {
+        Nanos(20_000_000)
+    }
 }

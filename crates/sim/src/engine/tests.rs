@@ -111,7 +111,11 @@ impl Balancing for Grabs {
         "grabs"
     }
     fn pages(&self) -> numaherd_model::PageHandling {
-        numaherd_model::PageHandling { one_fault_for_2m: false, moves_huge_whole: true }
+        numaherd_model::PageHandling {
+            one_fault_for_2m: false,
+            moves_huge_whole: true,
+            keeps_beside: false,
+        }
     }
     fn scan(&mut self, _: TaskId, _: &dyn numaherd_model::View) -> Option<numaherd_model::Bytes> {
         Some(numaherd_model::Bytes(16 << 20))

@@ -16,7 +16,7 @@ impl Balancing for Grabs {
         "grabs"
     }
     fn pages(&self) -> PageHandling {
-        PageHandling { one_fault_for_2m: true, moves_huge_whole: true }
+        PageHandling { one_fault_for_2m: true, moves_huge_whole: true, keeps_beside: false }
     }
     fn scan(&mut self, _: TaskId, _: &dyn View) -> Option<Bytes> {
         // All of it by each CPU in every tick would leave no time for anything else.

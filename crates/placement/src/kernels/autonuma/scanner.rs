@@ -18,16 +18,20 @@ pub(super) struct Scanner {
     /// Processes, and when one of each last ran.
     seen: BTreeMap<ProcessId, Nanos>,
     current: Option<ProcessId>,
+    /// When the step that was made last was due, and when the next one is.
+    due: Nanos,
     next: Nanos,
 }
 
 impl Scanner {
     /// As a program finds it that starts on an idle machine: in the middle of a rest.
     pub(super) fn resting() -> Scanner {
-        Scanner { seen: BTreeMap::new(), current: None, next: Nanos(PASS_WAIT.0 / 2) }
+        let (due, next) = (Nanos(0), Nanos(PASS_WAIT.0 / 2));
+        Scanner { seen: BTreeMap::new(), current: None, due, next }
     }
 
-    /// Whether the task's process is the one to be armed now.
+    /// Whether the task's process is the one to be armed now. The kernel has a thread for it, which waits
+    /// for nobody's tick: one that comes late here, by no more than a step, does not put off the next.
     pub(super) fn is_due(&mut self, process: ProcessId, now: Nanos) -> bool {
         self.seen.insert(process, now);
         let gone =
@@ -38,7 +42,8 @@ impl Scanner {
         if now < self.next || *self.current.get_or_insert(process) != process {
             return false;
         }
-        self.next = Nanos(now.0 + STEP_WAIT.0);
+        self.due = self.next.max(Nanos(now.0.saturating_sub(STEP_WAIT.0)));
+        self.next = Nanos(self.due.0 + STEP_WAIT.0);
         true
     }
 
@@ -48,7 +53,7 @@ impl Scanner {
             0 => STEP.0,
             used => used,
         };
-        self.next = Nanos(now.0 + STEP_WAIT.0 * used / STEP.0);
+        self.next = Nanos(self.due.0 + STEP_WAIT.0 * used / STEP.0);
         self.go_on(now);
     }
 
@@ -113,6 +118,17 @@ mod tests {
         assert!(!scanner.is_due(process(2), ms(5024)) && scanner.is_due(process(2), ms(5025)));
         scanner.forget(process(2), ms(5030));
         assert!(!scanner.is_due(process(1), ms(5200)), "it was the last: a rest");
+    }
+
+    #[test]
+    fn a_step_made_late_does_not_put_off_the_next() {
+        let mut scanner = Scanner::resting();
+        assert!(scanner.is_due(process(1), ms(5019)), "due at 5000, and nobody of it ran before");
+        assert!(!scanner.is_due(process(1), ms(5099)) && scanner.is_due(process(1), ms(5100)));
+        // Four were due since: two are made.
+        let at_once = (0..5).filter(|_| scanner.is_due(process(1), ms(5560))).count();
+        assert_eq!(at_once, 2);
+        assert!(!scanner.is_due(process(1), ms(5659)) && scanner.is_due(process(1), ms(5660)));
     }
 
     #[test]

@@ -1,0 +1,151 @@
+//! How fast the kernel is to scan for us: quickly while evidence is needed, and a little for ever once all
+//! has converged. Decided here for live and simulated machines alike; who acts turns the knobs.
+//!
+//! The kernel's scan period is the time of a pass over all that a process has resident, taken in pieces of
+//! the scan size (`task_scan_min`, v6.12), at 2.5 GB/s at the most. Pieces are small, because a piece is also
+//! what it takes to pass by a mapping in which the scanning thread has not faulted of late (since 6.7): with
+//! 256 MiB every 2 s, memory of 64 MiB was hardly scanned any more.
+
+use numaherd_model::{Action, Bytes, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, Waiting};
+
+use crate::demand::CLAIMS_A_CPU;
+use crate::herd::CONVERGED_PERMILLE;
+
+/// Pages a fault from which faults are mostly of huge pages. Guessed: a fifth of them is.
+const MOSTLY_HUGE: u64 = 100;
+
+/// Tasks younger than this are still to be scanned for the first time. Guessed.
+const YOUNG: Nanos = Nanos(3_000_000_000);
+
+/// Faults by which it is known whether they are of huge pages. Guessed.
+const ENOUGH_FAULTS: u64 = 200;
+
+/// Base pages a second that may fault once all has converged: at a microsecond or two each, 0.5 % of a CPU.
+const SLOW_FAULTS_A_MS: u64 = 4;
+
+/// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own.
+const SLOW_PASS: (u64, u64) = (2000, 60_000);
+
+/// One of five settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// As below, and tasks born now are scanned the soonest: a thread inherits the delay as its first
+    /// period. Only while tasks are young, for the reason below.
+    Seek,
+    /// Soon and often. The upper bound matters as much as the lower: seen on 6.12, the kernel takes
+    /// most faults for private ones and scans ever slower. The delay must not be too short either:
+    /// since 6.4 the kernel forgets within four delays which threads use a mapping, and with 100 ms
+    /// it hardly scanned at all any more; 300 ms gave the earliest evidence of 100, 300, 500 and 1000
+    /// (numa01 on the emulated 2x4).
+    Quick,
+    /// The same where memory is in base pages: as often as the kernel itself does at its quickest. At the
+    /// pace for huge pages, 20,000 faults came between two looks (jbb-like of 320 MiB).
+    QuickBase,
+    /// A little, but without end: a pass over so many milliseconds. Its pieces are the smallest (the kernel
+    /// takes whole huge pages), since they count at once and the period only when the pass that is under
+    /// way has ended. Left to itself the kernel scans ever
+    /// more seldom, and a program that goes on with other memory was not noticed for 24 s (phases, 6.12).
+    Slow(u64),
+    /// The same where memory is in huge pages.
+    SlowHuge,
+}
+
+impl Scan {
+    /// What comes after a turn that saw this and planned that, with so many faults so far and the pages of
+    /// those. The kernel need not scan quickly when all has converged, or was so and nearly all is local
+    /// still: a few stragglers do not need everybody's memory looked at ten times a second.
+    #[must_use]
+    pub fn after(self, snapshot: &Snapshot, plan: &Plan, (faults, pages): (u64, u64)) -> Scan {
+        let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
+        let local = plan.strength_permille >= CONVERGED_PERMILLE;
+        let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
+        let stays = slow && plan.waiting.is_none() && local && !places;
+        let enough = plan.converged || stays && !snapshot.stirred;
+        let young = |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG;
+        let seeks = matches!(plan.waiting, Some(Waiting::Evidence { .. }));
+        let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
+        match (enough, huge) {
+            (false, true) if seeks && snapshot.tasks.iter().any(young) => Scan::Seek,
+            (false, true) => Scan::Quick,
+            (false, false) => Scan::QuickBase,
+            // Who uses memory from several nodes has its pages sent to and fro by each fault.
+            (true, true) if local => Scan::SlowHuge,
+            (true, _) => Scan::Slow(slow_pass(snapshot)),
+        }
+    }
+
+    /// Its knobs.
+    #[must_use]
+    pub fn knobs(self) -> ScanPeriods {
+        let (size_mib, delay_ms, period_ms) = match self {
+            Scan::Seek => (32, 100, 100),
+            Scan::Quick => (32, 300, 100),
+            Scan::QuickBase => (32, 300, 1000),
+            Scan::Slow(pass_ms) => (1, 1000, pass_ms),
+            Scan::SlowHuge => (4, 1000, SLOW_PASS.0),
+        };
+        let [delay, period] = [delay_ms, period_ms].map(|ms| Nanos(ms * 1_000_000));
+        ScanPeriods { delay, min: period, max: period, size: Bytes(size_mib << 20) }
+    }
+}
+
+/// The time of a slow pass, by the memory that the largest process was seen to use; a power of two, so that
+/// it is not set anew for every region.
+fn slow_pass(snapshot: &Snapshot) -> u64 {
+    let of_process = snapshot.regions.chunk_by(|a, b| a.id.process == b.id.process);
+    let pages = |regions: &[Region]| -> u64 {
+        regions.iter().map(|region| region.len.pages(snapshot.page_size).0).sum()
+    };
+    let most = of_process.map(pages).max().unwrap_or(0);
+    (most / SLOW_FAULTS_A_MS).next_power_of_two().clamp(SLOW_PASS.0, SLOW_PASS.1)
+}
+
+#[cfg(test)]
+mod tests {
+    use numaherd_model::scene::Scene;
+
+    use super::*;
+
+    /// So many faults of huge pages, and of small ones.
+    const HUGE: (u64, u64) = (1000, 512_000);
+    const BASE: (u64, u64) = (1000, 1000);
+
+    fn plan(converged: bool, strength_permille: u32) -> Plan {
+        Plan { converged, strength_permille, ..Plan::default() }
+    }
+
+    #[test]
+    fn quick_until_all_has_converged_and_slow_until_it_no_longer_has() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        let mut snapshot = scene.snapshot();
+        let waits = Waiting::Evidence { known: 0, busy: 1 };
+        let seeks = Plan { waiting: Some(waits), ..plan(false, 0) };
+        snapshot.tasks[0].age = Nanos(YOUNG.0 - 1);
+        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Seek);
+        snapshot.tasks[0].age = YOUNG;
+        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Quick, "no longer young");
+        let after = |scan: Scan, plan: &Plan, faults| scan.after(&snapshot, plan, faults);
+        assert_eq!(after(Scan::Quick, &plan(false, 500), BASE), Scan::QuickBase);
+        assert_eq!(after(Scan::Quick, &plan(true, 950), HUGE), Scan::SlowHuge);
+        assert_eq!(after(Scan::Quick, &plan(true, 500), HUGE), Scan::Slow(2000), "not local");
+        // A few stragglers are no reason, another phase is.
+        assert_eq!(after(Scan::SlowHuge, &plan(false, 950), HUGE), Scan::SlowHuge);
+        assert_eq!(after(Scan::SlowHuge, &plan(false, 899), HUGE), Scan::Quick);
+        snapshot.stirred = true;
+        assert_eq!(Scan::SlowHuge.after(&snapshot, &plan(false, 950), HUGE), Scan::Quick);
+    }
+
+    #[test]
+    fn a_slow_pass_over_base_pages_takes_as_long_as_their_faults_may() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 10)], &[(0, 512)]);
+        let mut snapshot = scene.snapshot();
+        // 40,000 pages at four a millisecond: 10 s, and the next power of two.
+        snapshot.regions[0].len = Bytes(40_000 * snapshot.page_size.0);
+        assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(16_384));
+        snapshot.regions[0].len = Bytes(1 << 40);
+        assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(60_000));
+    }
+}
