@@ -98,7 +98,7 @@ impl<P: Placement> Controller<P> {
         let fault_pages = Pages(self.faults.iter().map(|fault| fault.pages.0).sum());
         let turn = Turn { snapshot, plan, outcomes, faults: self.faults.len(), fault_pages };
         if turn.acted() {
-            self.watch.acted();
+            self.watch.acted(turn.snapshot.time);
         }
         Ok(turn)
     }

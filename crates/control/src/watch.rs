@@ -26,6 +26,10 @@ const USUAL_PERMILLE: u64 = 100;
 /// The same in pages: a few base pages of stacks and libraries are no working set. Guessed.
 const MIN_PAGES: u64 = 48;
 
+/// How long nothing is heard after something was done: pages that were armed before tell of where things
+/// were. Guessed: as long as a placed task stays.
+const SETTLE: Nanos = Nanos(2_000_000_000);
+
 /// How long nothing is heard after a disturbance that led to nothing. Guessed: with 2 s of quick
 /// scanning after each, a tenth of the time.
 const REST: Nanos = Nanos(20_000_000_000);
@@ -38,13 +42,14 @@ pub struct Watch {
     settled: Option<u32>,
     last: Option<Nanos>,
     fruitful: bool,
+    acted: Option<Nanos>,
 }
 
 impl Watch {
     /// Hears nothing before all has converged.
     #[must_use]
     pub fn new(on: bool) -> Watch {
-        Watch { on, settled: None, last: None, fruitful: true }
+        Watch { on, settled: None, last: None, fruitful: true, acted: None }
     }
 
     /// Whether these faults, all since the last turn, tell of another phase.
@@ -52,7 +57,8 @@ impl Watch {
     pub fn is_stirred(&self, faults: &[HintingFault]) -> bool {
         let (Some(local), Some(newest)) = (self.settled, faults.last()) else { return false };
         let rests = |last: Nanos| !self.fruitful && newest.time.since(last) < REST;
-        if !self.on || self.last.is_some_and(rests) {
+        let settles = |acted: Nanos| newest.time.since(acted) < SETTLE;
+        if !self.on || self.last.is_some_and(rests) || self.acted.is_some_and(settles) {
             return false;
         }
         let remote = faults.iter().filter(|fault| !fault.flags.has(FaultFlags::FAULT_LOCAL));
@@ -71,9 +77,9 @@ impl Watch {
         self.settled = settled;
     }
 
-    /// Something was done.
-    pub fn acted(&mut self) {
-        self.fruitful = true;
+    /// Something was done then.
+    pub fn acted(&mut self, now: Nanos) {
+        (self.acted, self.fruitful) = (Some(now), true);
     }
 }
 
@@ -127,7 +133,8 @@ mod tests {
         watch.turned(Some(1000));
         assert!(!watch.is_stirred(&faults(0, 100, 512, 20)));
         assert!(watch.is_stirred(&faults(0, 100, 512, 21)));
-        watch.acted();
-        assert!(watch.is_stirred(&faults(0, 100, 512, 2)));
+        watch.acted(Nanos(2_000_000_000));
+        assert!(!watch.is_stirred(&faults(0, 100, 512, 3)));
+        assert!(watch.is_stirred(&faults(0, 100, 512, 4)));
     }
 }
