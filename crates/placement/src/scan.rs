@@ -23,6 +23,14 @@ const ENOUGH_FAULTS: u64 = 200;
 /// Base pages a second that may fault once all has converged: at a microsecond or two each, 0.5 % of a CPU.
 const SLOW_FAULTS_A_MS: u64 = 4;
 
+/// Base pages of a process that fault in a millisecond at the most. Seen with two processes on the eight
+/// slow CPUs of the emulated 2x4.
+const QUICK_FAULTS_A_MS: u64 = 20;
+
+/// Bounds of the time of a quick pass over a process's base pages, in milliseconds: the lower is the kernel's
+/// own.
+const QUICK_PASS: (u64, u64) = (1000, 16_000);
+
 /// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own.
 const SLOW_PASS: (u64, u64) = (2000, 60_000);
 
@@ -38,10 +46,10 @@ pub enum Scan {
     /// it hardly scanned at all any more; 300 ms gave the earliest evidence of 100, 300, 500 and 1000
     /// (numa01 on the emulated 2x4).
     Quick,
-    /// The same where memory is in base pages. All of it is armed by the first pass; what comes after it
-    /// only adds to the faults that are still to be taken, 40,000 a second on the emulated 2x4, which then
-    /// went on for eight seconds after all had converged (jbb-like of 320 MiB).
-    QuickBase,
+    /// The same where memory is in base pages: a pass over so many milliseconds, no quicker than their faults
+    /// are taken. All is armed by the first pass; what comes after it sooner than those are taken only adds
+    /// to them, and they went on for eight seconds after all had converged (jbb-like of 320 MiB).
+    QuickBase(u64),
     /// A little, but without end: a pass over so many milliseconds. Its pieces are the smallest (the kernel
     /// takes whole huge pages), since they count at once and the period only when the pass that is under
     /// way has ended. Left to itself the kernel scans ever
@@ -68,10 +76,10 @@ impl Scan {
         match (enough, huge) {
             (false, true) if seeks && snapshot.tasks.iter().any(young) => Scan::Seek,
             (false, true) => Scan::Quick,
-            (false, false) => Scan::QuickBase,
+            (false, false) => Scan::QuickBase(pass(snapshot, QUICK_FAULTS_A_MS, QUICK_PASS)),
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
             (true, true) if local => Scan::SlowHuge,
-            (true, _) => Scan::Slow(slow_pass(snapshot)),
+            (true, _) => Scan::Slow(pass(snapshot, SLOW_FAULTS_A_MS, SLOW_PASS)),
         }
     }
 
@@ -81,7 +89,7 @@ impl Scan {
         let (size_mib, delay_ms, period_ms) = match self {
             Scan::Seek => (32, 100, 100),
             Scan::Quick => (32, 300, 100),
-            Scan::QuickBase => (32, 300, 4000),
+            Scan::QuickBase(pass_ms) => (32, 300, pass_ms),
             Scan::Slow(pass_ms) => (1, 1000, pass_ms),
             Scan::SlowHuge => (4, 1000, SLOW_PASS.0),
         };
@@ -90,15 +98,15 @@ impl Scan {
     }
 }
 
-/// The time of a slow pass, by the memory that the largest process was seen to use; a power of two, so that
-/// it is not set anew for every region.
-fn slow_pass(snapshot: &Snapshot) -> u64 {
+/// The time of a pass at so many pages a millisecond, by the memory that the largest process was seen to use;
+/// a power of two, so that it is not set anew for every region.
+fn pass(snapshot: &Snapshot, pages_a_ms: u64, bounds: (u64, u64)) -> u64 {
     let of_process = snapshot.regions.chunk_by(|a, b| a.id.process == b.id.process);
     let pages = |regions: &[Region]| -> u64 {
         regions.iter().map(|region| region.len.pages(snapshot.page_size).0).sum()
     };
     let most = of_process.map(pages).max().unwrap_or(0);
-    (most / SLOW_FAULTS_A_MS).next_power_of_two().clamp(SLOW_PASS.0, SLOW_PASS.1)
+    (most / pages_a_ms).next_power_of_two().clamp(bounds.0, bounds.1)
 }
 
 #[cfg(test)]
@@ -127,7 +135,7 @@ mod tests {
         snapshot.tasks[0].age = YOUNG;
         assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Quick, "no longer young");
         let after = |scan: Scan, plan: &Plan, faults| scan.after(&snapshot, plan, faults);
-        assert_eq!(after(Scan::Quick, &plan(false, 500), BASE), Scan::QuickBase);
+        assert_eq!(after(Scan::Quick, &plan(false, 500), BASE), Scan::QuickBase(1000));
         assert_eq!(after(Scan::Quick, &plan(true, 950), HUGE), Scan::SlowHuge);
         assert_eq!(after(Scan::Quick, &plan(true, 500), HUGE), Scan::Slow(2000), "not local");
         // A few stragglers are no reason, another phase is.
@@ -138,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_pass_over_base_pages_takes_as_long_as_their_faults_may() {
+    fn a_pass_over_base_pages_takes_as_long_as_their_faults_may() {
         let mut scene = Scene::two_by_four();
         scene.task(1, 0, 1000);
         scene.region(0, &[(1, 10)], &[(0, 512)]);
@@ -146,6 +154,8 @@ mod tests {
         // 40,000 pages at four a millisecond: 10 s, and the next power of two.
         snapshot.regions[0].len = Bytes(40_000 * snapshot.page_size.0);
         assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(16_384));
+        // At twenty: 2 s, and the next power of two.
+        assert_eq!(Scan::Quick.after(&snapshot, &plan(false, 500), BASE), Scan::QuickBase(2048));
         snapshot.regions[0].len = Bytes(1 << 40);
         assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(60_000));
     }
