@@ -111,13 +111,26 @@ fn best<'a>(comparison: &'a Comparison, names: &[&str]) -> Option<&'a PlacementR
     among.min_by(|a, b| a.seconds.median.total_cmp(&b.seconds.median))
 }
 
+/// Of the median work a second, so much is done at least while all threads work. One of eight that has ended
+/// takes an eighth.
+const ALL_WORK: f64 = 0.9;
+
 /// Mean work a second in the last third of the typical run. The last interval may be cut short by
-/// the end, so it is left out.
+/// the end, so it is left out, and so are those at the end in which threads have ended already: each has
+/// its share of the work, and who lost time at the beginning ends later, beside idle CPUs.
 fn last_third(result: &PlacementResult) -> Option<f64> {
     let values = &result.throughput_over_time.as_ref()?.values;
     let whole = &values[..values.len().saturating_sub(1)];
-    let last = &whole[whole.len() - whole.len() / 3..];
-    (!last.is_empty()).then(|| last.iter().sum::<f64>() / last.len() as f64)
+    let mut last = &whole[whole.len() - whole.len() / 3..];
+    let mut sorted = last.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let all_work = sorted.get(sorted.len() / 2)? * ALL_WORK;
+    while let [rest @ .., end] = last
+        && *end < all_work
+    {
+        last = rest;
+    }
+    Some(last.iter().sum::<f64>() / last.len() as f64)
 }
 
 fn verdict(figure: Option<f64>, interval: Option<Interval>, limit: f64) -> &'static str {
@@ -192,6 +205,23 @@ mod tests {
         assert_eq!(got, [("herd ÷ the best static (bind) ≤ 0.90".into(), "met, surely")]);
         let got = verdicts(&compared("forks", &[("off", 10.0), ("herd", 10.05)], 6));
         assert_eq!(got, [("herd ÷ off ≤ 1.01".into(), "met, surely")]);
+    }
+
+    #[test]
+    fn the_last_third_ends_where_the_first_thread_does() {
+        let last = |values: &[f64]| {
+            let mut comparison = compared("numa01", &[("bind", 10.0), ("herd", 10.0)], 1);
+            let (interval_seconds, values) = (1.0, values.to_vec());
+            let series = crate::Series { interval_seconds, values };
+            comparison.placements[0].throughput_over_time = Some(series);
+            last_third(&comparison.placements[0])
+        };
+        // The tenth is cut short; of the last three of nine, the third is the end of some threads.
+        assert_eq!(last(&[1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 0.1]), Some(2.0));
+        // Slow to its end, and slow for a while.
+        assert_eq!(last(&[1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 0.1]), Some(1.0));
+        assert_eq!(last(&[2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.1, 2.0, 0.1]), Some(1.7));
+        assert_eq!(last(&[2.0, 0.1]), None);
     }
 
     #[test]
