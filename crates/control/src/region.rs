@@ -68,9 +68,12 @@ impl RegionEvidence {
         }
     }
 
-    /// A fault well before this one in the region, where both are on base pages. Each is answered once.
+    /// A fault well before this one in the region, where both are on base pages. Each is answered once. Most
+    /// of the region must be in use: stacks, and what little every program's threads have in common, are
+    /// no working set.
     pub fn follow(&mut self, fault: &HintingFault) -> Option<Touch> {
-        if fault.pages.0 > 1 || self.pages.len() == 1 {
+        let known: u64 = self.nodes.iter().map(|(_, pages)| pages).sum();
+        if fault.pages.0 > 1 || known * 2 < self.pages.len() as u64 {
             return None;
         }
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };

@@ -74,20 +74,24 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
 #[test]
 fn base_pages_of_a_region_show_before_the_second_pass_who_shares_it() {
     let mut snapshot = snapshot(2);
-    let mut told = |faults: &[(u32, u64)]| {
+    // `known` pages by task 1, and then one each at these times.
+    let mut told = |known: u64, faults: &[(u32, u64)]| {
         let mut evidence = Evidence::new();
-        let fault = |(i, &(tid, ms)): (u64, &(u32, u64))| HintingFault {
+        let at = |page: u64, tid, ms: u64| HintingFault {
             time: Nanos(LATELY + ms * 1_000_000),
-            ..fault(tid, 0x4000_0000 + i * 4096, 0, None)
+            ..fault(tid, 0x4000_0000 + page * 4096, 0, None)
         };
-        let faults: Vec<_> = (0..).zip(faults).map(fault).collect();
-        evidence.add(&faults, &snapshot);
+        let before = (0..known).map(|page| at(page, 1, 0));
+        let after = (known..).zip(faults).map(|(page, &(tid, ms))| at(page, tid, ms));
+        evidence.add(&before.chain(after).collect::<Vec<_>>(), &snapshot);
         evidence.fill(&mut snapshot);
         snapshot.sharing.first().map(|sharing| (sharing.samples, sharing.switches))
     };
-    assert_eq!(told(&[(1, 0), (2, 300), (2, 600), (1, 900)]), Some((3, 2)));
+    assert_eq!(told(256, &[(2, 300), (2, 600), (1, 900)]), Some((3, 2)));
     // One sweeps, and the other finds nothing left.
-    assert_eq!(told(&[(1, 0), (1, 100), (1, 200), (1, 299)]), None);
+    assert_eq!(told(256, &[(1, 100), (1, 200), (1, 299)]), None);
+    // A few pages that both have in common are not a working set.
+    assert_eq!(told(100, &[(2, 300), (2, 600), (1, 900)]), None);
 }
 
 #[test]
