@@ -69,12 +69,15 @@ impl Scan {
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
         let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
         let stays = slow && plan.waiting.is_none() && local && !places;
-        let enough = plan.converged || stays && !snapshot.stirred;
         let young = |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG;
-        let seeks = matches!(plan.waiting, Some(Waiting::Evidence { .. }));
+        let young = snapshot.tasks.iter().any(young);
+        // One thread that is well by its first fault is about to start the others, which inherit its delay.
+        let begins = young && faults < ENOUGH_FAULTS;
+        let enough = !begins && (plan.converged || stays && !snapshot.stirred);
+        let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
         let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
         match (enough, huge) {
-            (false, true) if seeks && snapshot.tasks.iter().any(young) => Scan::Seek,
+            (false, true) if seeks => Scan::Seek,
             (false, true) => Scan::Quick,
             (false, false) => Scan::QuickBase(pass(snapshot, QUICK_FAULTS_A_MS, QUICK_PASS)),
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
@@ -132,6 +135,8 @@ mod tests {
         let seeks = Plan { waiting: Some(waits), ..plan(false, 0) };
         snapshot.tasks[0].age = Nanos(YOUNG.0 - 1);
         assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Seek);
+        assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), (1, 512)), Scan::Seek, "begins");
+        assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), HUGE), Scan::SlowHuge);
         snapshot.tasks[0].age = YOUNG;
         assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Quick, "no longer young");
         let after = |scan: Scan, plan: &Plan, faults| scan.after(&snapshot, plan, faults);
