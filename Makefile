@@ -119,7 +119,7 @@ lookups:
 	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
 
 # What moving pages between nodes brings with more threads, and where they wait, on the emulated 2x4;
-# docs/migration.md. The kernel's own balancing is off meanwhile, or it would move what is copied.
+# as a table. The kernel's own balancing is off meanwhile, or it would move what is copied.
 MIB = 8
 migration: build
 	$(CARGO) build --release --locked --package numaherd-linux --example migration

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use numaherd_report::chart::ChartError;
 
 /// Prints as `print!` does, for commands that print as they go.
 macro_rules! put {
@@ -102,6 +103,35 @@ impl NewFile {
             }
         };
         written.with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+/// A page and a picture of a result, where they are asked for.
+pub struct Pages {
+    html: Option<NewFile>,
+    svg: Option<NewFile>,
+}
+
+impl Pages {
+    /// Makes sure that both can be written, before there is a result.
+    pub fn at(html: Option<&Path>, svg: Option<&Path>) -> Result<Pages> {
+        let file = |path: Option<&Path>| path.map(NewFile::at).transpose();
+        Ok(Pages { html: file(html)?, svg: file(svg)? })
+    }
+
+    /// Draws what is asked for, and writes it.
+    pub fn write(
+        self,
+        page: impl FnOnce() -> Result<String, ChartError>,
+        picture: impl FnOnce() -> Result<String, ChartError>,
+    ) -> Result<()> {
+        if let Some(file) = self.html {
+            file.write(page()?.as_bytes())?;
+        }
+        if let Some(file) = self.svg {
+            file.write(picture()?.as_bytes())?;
+        }
+        Ok(())
     }
 }
 

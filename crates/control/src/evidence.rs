@@ -76,13 +76,11 @@ impl Evidence {
             let before = region.touch(user, page as usize, fault);
             let pair = before.filter(|before| before.is_since(born));
             let switched = pair.is_some_and(|before| before.tid != fault.tid);
-            if pair.is_some() {
-                let none = Sharing { process: task.process, samples: 0, switches: 0 };
-                count_pair(self.sharing.entry(task.process).or_insert(none), switched);
-            } else if let Some(near) = region.follow(fault).filter(|near| near.is_since(born)) {
+            let near = || region.follow(fault).filter(|near| near.is_since(born));
+            if let Some(before) = pair.or_else(near) {
                 let none = Sharing { process: task.process, samples: 0, switches: 0 };
                 let sharing = self.sharing.entry(task.process).or_insert(none);
-                count_pair(sharing, near.tid != fault.tid);
+                count_pair(sharing, before.tid != fault.tid);
             }
             counts.add(fault, switched);
         }

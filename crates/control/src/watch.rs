@@ -40,8 +40,9 @@ pub struct Watch {
     on: bool,
     /// Per mille of use that was local when all had converged, while that stands.
     settled: Option<u32>,
+    /// When it was stirred last.
     last: Option<Nanos>,
-    fruitful: bool,
+    /// When something was done last.
     acted: Option<Nanos>,
 }
 
@@ -49,14 +50,14 @@ impl Watch {
     /// Hears nothing before all has converged.
     #[must_use]
     pub fn new(on: bool) -> Watch {
-        Watch { on, settled: None, last: None, fruitful: true, acted: None }
+        Watch { on, settled: None, last: None, acted: None }
     }
 
     /// Whether these faults, all since the last turn, tell of another phase.
     #[must_use]
     pub fn is_stirred(&self, faults: &[HintingFault]) -> bool {
         let (Some(local), Some(newest)) = (self.settled, faults.last()) else { return false };
-        let rests = |last: Nanos| !self.fruitful && newest.time.since(last) < REST;
+        let rests = |last: Nanos| self.acted < Some(last) && newest.time.since(last) < REST;
         let settles = |acted: Nanos| newest.time.since(acted) < SETTLE;
         if !self.on || self.last.is_some_and(rests) || self.acted.is_some_and(settles) {
             return false;
@@ -69,7 +70,7 @@ impl Watch {
 
     /// It was stirred then.
     pub fn stirred(&mut self, now: Nanos) {
-        (self.last, self.fruitful) = (Some(now), false);
+        self.last = Some(now);
     }
 
     /// What the turn found: how much is local, if all has converged.
@@ -79,7 +80,7 @@ impl Watch {
 
     /// Something was done then.
     pub fn acted(&mut self, now: Nanos) {
-        (self.acted, self.fruitful) = (Some(now), true);
+        self.acted = Some(now);
     }
 }
 

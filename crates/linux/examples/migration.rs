@@ -7,7 +7,7 @@
 //! threads, which is what could be had. Base pages and huge ones apart. Meanwhile the kernel's stack of
 //! every moving thread that does not run is looked at a thousand times a second: the last lines say
 //! where they wait. Each figure is the median of three rounds, with the least and the greatest. Needs two
-//! nodes; stacks need root. docs/migration.md has what came out.
+//! nodes; stacks need root.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;

@@ -11,7 +11,7 @@ use std::path::Path;
 use numaherd_model::{Change, CpuSet, ProcessId, TaskId};
 
 use crate::allowance::{is_inherited, is_still};
-use crate::live::custody::{has_more, put_back, usable};
+use crate::live::custody::{is_untouched, put_back, usable};
 use crate::process::TaskStat;
 use crate::system::{Running, System};
 
@@ -137,8 +137,7 @@ impl Undoing<'_> {
         let ours = ours.into_iter().flatten().filter(|mask| **mask != entry.before);
         let who = (entry.tgid, task.tid);
         let still = ours.into_iter().find(|mask| is_still(&current, mask, &usable));
-        let shows = |mask: &CpuSet| !mask.intersection(&usable).is_empty();
-        if still.is_some_and(|mask| !shows(mask) || !has_more(self.system, who, mask)) {
+        if still.is_some_and(|mask| is_untouched(self.system, who, &current, mask, &usable)) {
             self.restore(task.tid, &entry.before);
         } else {
             // Never set after all, put back already, or the owner's own.

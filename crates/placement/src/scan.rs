@@ -17,7 +17,8 @@ const MOSTLY_HUGE: u64 = 100;
 /// Tasks younger than this are still to be scanned for the first time. Guessed.
 const YOUNG: Nanos = Nanos(3_000_000_000);
 
-/// Faults by which it is known whether they are of huge pages. Guessed.
+/// Faults by which it is known whether they are of huge pages, and that a program has begun to use its
+/// memory. Guessed.
 const ENOUGH_FAULTS: u64 = 200;
 
 /// Base pages a second that may fault once all has converged: at a microsecond or two each, 0.5 % of a CPU.
@@ -52,8 +53,8 @@ pub enum Scan {
     QuickBase(u64),
     /// A little, but without end: a pass over so many milliseconds. Its pieces are the smallest (the kernel
     /// takes whole huge pages), since they count at once and the period only when the pass that is under
-    /// way has ended. Left to itself the kernel scans ever
-    /// more seldom, and a program that goes on with other memory was not noticed for 24 s (phases, 6.12).
+    /// way has ended. Left to itself the kernel scans ever more seldom, and a program that goes on with
+    /// other memory was not noticed for 24 s (phases, 6.12).
     Slow(u64),
     /// The same where memory is in huge pages.
     SlowHuge,

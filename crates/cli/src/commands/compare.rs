@@ -21,7 +21,7 @@ use super::cell::{CellResult, numad};
 use super::simulate;
 use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
-use crate::output::NewFile;
+use crate::output::Pages;
 use crate::{interrupt, output};
 
 /// Late share from which a run is not taken while its machine can have more time: the project's
@@ -35,7 +35,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         check_until(args)?;
     }
     // What can never be written is told before anything is measured.
-    let pages = Pages::of(args)?;
+    let pages = Pages::at(args.html.as_deref(), args.svg.as_deref())?;
     if let On::Sim(machine) = &args.on {
         let mut comparison = simulate::comparison(args, machine)?;
         if let Some((file, then)) = &then {
@@ -254,26 +254,7 @@ fn print(format: Format, comparison: &Comparison, pages: Pages) -> Result<()> {
         Format::Json => output::json(comparison)?,
         Format::Csv => text::csv(comparison)?,
     })?;
-    if let Some(file) = pages.html {
-        file.write(chart::page(comparison)?.as_bytes())?;
-    }
-    if let Some(file) = pages.svg {
-        file.write(chart::svg(comparison)?.as_bytes())?;
-    }
-    Ok(())
-}
-
-/// Where the page and the picture go.
-struct Pages {
-    html: Option<NewFile>,
-    svg: Option<NewFile>,
-}
-
-impl Pages {
-    fn of(args: &Compare) -> Result<Pages> {
-        let file = |path: &Option<PathBuf>| path.as_deref().map(NewFile::at).transpose();
-        Ok(Pages { html: file(&args.html)?, svg: file(&args.svg)? })
-    }
+    pages.write(|| chart::page(comparison), || chart::svg(comparison))
 }
 
 /// The results file: one cell a line.

@@ -16,7 +16,7 @@ use numaherd_workloads::measure::{Cells, Measured, Plan};
 
 use super::{bench, lab};
 use crate::args::{Format, LabArgs, Measure};
-use crate::output::NewFile;
+use crate::output::Pages;
 use crate::{interrupt, output};
 
 /// Memory used on each node: this many times the last-level cache, so that hardly anything of
@@ -30,8 +30,7 @@ const MB: f64 = 1e-6;
 /// Measures an emulated machine, or this one, and prints.
 pub fn run(machine: Option<&str>, args: &Measure, format: Format) -> Result<ExitCode> {
     // Told before anything is measured.
-    let html = args.html.as_deref().map(NewFile::at).transpose()?;
-    let svg = args.svg.as_deref().map(NewFile::at).transpose()?;
+    let pages = Pages::at(args.html.as_deref(), args.svg.as_deref())?;
     let matrices = match machine {
         Some(machine) => in_lab(args, machine)?,
         None => here(args)?,
@@ -41,12 +40,7 @@ pub fn run(machine: Option<&str>, args: &Measure, format: Format) -> Result<Exit
         Format::Csv => matrices.csv(),
         Format::Table => matrices.table(),
     })?;
-    if let Some(file) = html {
-        file.write(heat::page(&matrices)?.as_bytes())?;
-    }
-    if let Some(file) = svg {
-        file.write(heat::svg(&matrices)?.as_bytes())?;
-    }
+    pages.write(|| heat::page(&matrices), || heat::svg(&matrices))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -8,7 +8,7 @@ use numaherd_report::faults::{self, FaultRow, FaultTable, Faults};
 use numaherd_workloads::pft::{self, Faulted, Pft};
 
 use crate::args::{Format, PftArgs};
-use crate::output::{self, NewFile};
+use crate::output::{self, Pages};
 
 /// Minor faults may differ from the pages so much, in thousandths, before it is said.
 const TOLERATED_PERMILLE: u64 = 10;
@@ -107,8 +107,7 @@ fn columns(title: bool, pft: &Pft, mean: &Faulted) -> String {
 
 fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
     // told before minutes of work
-    let picture = args.svg.as_deref().map(NewFile::at).transpose()?;
-    let page = args.html.as_deref().map(NewFile::at).transpose()?;
+    let pages = Pages::at(args.html.as_deref(), args.svg.as_deref())?;
     let kinds = [
         ("anon+sys-default", false, false),
         ("anon+vma-policy", false, true),
@@ -146,13 +145,7 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
         Format::Csv => faults::csv(&faults),
         Format::Table => faults::text(&faults),
     })?;
-    if let Some(file) = picture {
-        file.write(faults::svg(&faults)?.as_bytes())?;
-    }
-    if let Some(file) = page {
-        file.write(faults::page(&faults)?.as_bytes())?;
-    }
-    Ok(())
+    pages.write(|| faults::page(&faults), || faults::svg(&faults))
 }
 
 #[cfg(test)]

@@ -75,10 +75,30 @@ impl State {
         path
     }
 
+    /// One of a session that lives: its process is the sleeper itself.
+    fn journal_of(&self, sleeper: &Sleeper, run: &str, changes: &[String]) -> PathBuf {
+        let path = self.journal(run, &this_boot(), changes);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let (pid, start) = (sleeper.pid(), sleeper.start_ticks());
+        let dead = format!(r#""pid":{},"start":1,"#, std::process::id());
+        assert!(text.contains(&dead));
+        std::fs::write(&path, text.replace(&dead, &format!(r#""pid":{pid},"start":{start},"#)))
+            .unwrap();
+        path
+    }
+
     fn restore(&self, words: &[&str]) -> Transcript {
         let words: Vec<&str> = ["restore"].iter().chain(words).copied().collect();
         run(numaherd(&words).env("NUMAHERD_STATE", self.0.path()))
     }
+}
+
+/// A line of a journal: a setting was about to be changed.
+fn changed_knob(path: &Path, before: &str, after: &str) -> String {
+    let path = path.display();
+    format!(
+        r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{path}","before":"{before}","after":"{after}"}}"#
+    )
 }
 
 fn this_boot() -> String {
@@ -147,12 +167,7 @@ fn settings_go_back_to_what_they_were_before_the_first_change() {
     let state = State::new();
     let knob = state.0.path().join("knob");
     std::fs::write(&knob, "100\n").unwrap();
-    let change = |before: &str, after: &str| {
-        let path = knob.display();
-        format!(
-            r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{path}","before":"{before}","after":"{after}"}}"#
-        )
-    };
+    let change = |before, after| changed_knob(&knob, before, after);
     // 1000, then 4000, then 100; the last line is torn: that change was never made.
     let torn = change("100", "7")[..50].to_string();
     state.journal("dead", &this_boot(), &[change("1000", "4000"), change("4000", "100"), torn]);
@@ -193,13 +208,9 @@ fn a_session_that_lives_or_was_before_the_boot_is_refused_by_name() {
     let (state, sleeper) = (State::new(), Sleeper::start());
     let Some((all, one)) = masks(&sleeper) else { return };
     sleeper.allow(&one);
-    let path = state.journal("live", &this_boot(), &[sleeper.changed(&all, &one)]);
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (pid, start) = (sleeper.pid(), sleeper.start_ticks());
-    let dead = format!(r#""pid":{},"start":1,"#, std::process::id());
-    std::fs::write(&path, text.replace(&dead, &format!(r#""pid":{pid},"start":{start},"#)))
-        .unwrap();
-    state.restore(&["--run", "live"]).refuses(1, &["run live goes on", &pid.to_string()]);
+    let path = state.journal_of(&sleeper, "live", &[sleeper.changed(&all, &one)]);
+    let pid = sleeper.pid().to_string();
+    state.restore(&["--run", "live"]).refuses(1, &["run live goes on", &pid]);
     let before_reboot = "00000000-0000-4000-8000-000000000000";
     state.journal("old", before_reboot, &[sleeper.changed(&all, &one)]);
     state.restore(&["--run", "old"]).refuses(1, &["run old", "last boot"]);
@@ -215,10 +226,7 @@ fn a_journal_of_somebody_else_is_not_believed() {
     let state = State::new();
     let knob = state.0.path().join("knob");
     std::fs::write(&knob, "theirs\n").unwrap();
-    let change = format!(
-        r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{}","before":"evil","after":"theirs"}}"#,
-        knob.display()
-    );
+    let change = changed_knob(&knob, "evil", "theirs");
     let path = state.journal("planted", &this_boot(), &[change]);
     std::os::unix::fs::chown(&path, Some(65534), Some(65534)).unwrap();
     assert_eq!(state.restore(&[]).ends_with(0).stdout, "nothing to put back\n");
@@ -234,11 +242,7 @@ fn what_was_put_back_is_told_to_programs() {
     assert_eq!(nothing, serde_json::json!({"dry_run": false, "runs": []}));
     let knob = state.0.path().join("knob");
     std::fs::write(&knob, "2\n").unwrap();
-    let path = knob.display();
-    let change = format!(
-        r#"{{"v":1,"t":2,"event":"before","change":"knob","path":"{path}","before":"1","after":"2"}}"#
-    );
-    state.journal("dead", &this_boot(), &[change]);
+    state.journal("dead", &this_boot(), &[changed_knob(&knob, "1", "2")]);
     let csv = state.restore(&["--dry-run", "-o", "csv"]).ends_with(0);
     assert_eq!(csv.stdout, "run,affinities,settings,changed since,failed\ndead,0,1,0,0\n", "{csv}");
     let json = state.restore(&["-o", "json"]).ends_with(0).json();
@@ -254,14 +258,7 @@ fn a_session_that_lives_is_left_alone() {
     let (state, sleeper) = (State::new(), Sleeper::start());
     let Some((all, one)) = masks(&sleeper) else { return };
     sleeper.allow(&one);
-    let path = state.journal("live", &this_boot(), &[sleeper.changed(&all, &one)]);
-    // The session's process is the sleeper itself.
-    let text = std::fs::read_to_string(&path).unwrap();
-    let (pid, start) = (sleeper.pid(), sleeper.start_ticks());
-    let dead = format!(r#""pid":{},"start":1,"#, std::process::id());
-    assert!(text.contains(&dead));
-    std::fs::write(&path, text.replace(&dead, &format!(r#""pid":{pid},"start":{start},"#)))
-        .unwrap();
+    let path = state.journal_of(&sleeper, "live", &[sleeper.changed(&all, &one)]);
     let transcript = state.restore(&[]).ends_with(0);
     assert_eq!((sleeper.cpus(), exists(&path)), (one, true), "{transcript}");
 }

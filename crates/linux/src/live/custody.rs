@@ -84,13 +84,13 @@ pub(crate) fn usable(
 
 /// Whether a thread that shows just our CPUs has others in its mask, which are offline: then somebody
 /// has set it since.
-pub(crate) fn has_more(system: &mut dyn System, (tgid, tid): (u32, u32), ours: &CpuSet) -> bool {
+fn has_more(system: &mut dyn System, (tgid, tid): (u32, u32), ours: &CpuSet) -> bool {
     system.mask(tgid, tid).is_some_and(|mask| !mask.is_subset(ours))
 }
 
 /// Whether a thread that shows other CPUs than we set still has our mask. What a cpuset or hotplug left of
 /// another may be the same CPUs: with 1 and 3 of 0-3 online, our 0-1 and its owner's 1-2 both show 1.
-fn is_untouched(
+pub(crate) fn is_untouched(
     system: &mut dyn System,
     who: (u32, u32),
     current: &CpuSet,

@@ -90,12 +90,9 @@ impl Aside {
 
     /// These faults came in.
     pub fn hear(&mut self, faults: &[HintingFault]) {
-        if !self.coverage.values().any(|seen| seen.why.is_some()) {
-            return;
-        }
-        for seen in self.coverage.iter_mut().filter(|(_, seen)| seen.why.is_some()) {
-            let own = faults.iter().filter(|fault| fault.tgid == seen.0.tgid);
-            seen.1.heard += own.map(|fault| fault.pages.0).sum::<u64>();
+        for (process, seen) in self.coverage.iter_mut().filter(|(_, seen)| seen.why.is_some()) {
+            let own = faults.iter().filter(|fault| fault.tgid == process.tgid);
+            seen.heard += own.map(|fault| fault.pages.0).sum::<u64>();
         }
     }
 
