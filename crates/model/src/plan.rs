@@ -182,6 +182,12 @@ pub struct Plan {
     pub actions: Vec<Action>,
     /// Convergence strength: per mille of the evidence that is local under today's placement.
     pub strength_permille: u32,
+    /// Per mille of the evidence that is remote and will not be with memory where the plan has it; memory that
+    /// several nodes use does not count.
+    pub misplaced_permille: u32,
+    /// Nothing is left to find out: tasks have long been where they should be, and so has memory that belongs
+    /// to one node. What several nodes use may still be shared out.
+    pub calm: bool,
     /// Every task with evidence is where it should be and no page needs to move.
     pub converged: bool,
     /// Why nothing is decided yet, if so.

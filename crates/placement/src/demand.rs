@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::bundles;
-use crate::units;
+use crate::outlook::{Outlook, Prospect};
+use crate::{interleave, units};
 
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
@@ -334,6 +335,29 @@ impl Demand {
             }
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
+    }
+
+    /// Per mille of all weight that is not local now and will be with memory where it is to lie. What is never
+    /// moved does not count, and what several nodes use in earnest neither: about as much of that is local
+    /// wherever it lies.
+    ///
+    /// Example: two tasks on two nodes, all memory on the first, half of each one's weight in memory of its own
+    /// and half in memory of both: 250, the second one's own.
+    #[must_use]
+    pub fn misplaced_permille(&self, at: &[usize], outlook: &Outlook) -> u32 {
+        let (mut comes, mut all) = (0, 0);
+        for (b, bundle) in self.bundles.iter().enumerate().filter(|(_, b)| !b.pages.is_empty()) {
+            let &Prospect { ref weights, memory } = outlook.of(b);
+            all += weights.iter().map(|(_, weight)| weight).sum::<u64>();
+            if bundle.stays || interleave::in_earnest(self, weights).is_some() {
+                continue;
+            }
+            let near = |&(task, weight): &(usize, u64)| weight * bundle.pages_on(at[task]);
+            let now = bundle.users.iter().map(near).sum::<u64>().checked_div(bundle.known);
+            let then = weights.iter().find(|(node, _)| *node == memory).map_or(0, |there| there.1);
+            comes += then.saturating_sub(now.unwrap_or(0));
+        }
+        (comes * 1000).checked_div(all).unwrap_or(0) as u32
     }
 }
 

@@ -50,8 +50,13 @@ pub const CONVERGED_PERMILLE: u32 = 900;
 
 /// With nothing to do for this long, all has converged, however little is local: memory that
 /// several nodes use, or that cannot be moved, stays remote. Guessed: several passes of the
-/// kernel's scan while it is quick.
+/// kernel's scan while it is quick. Where hardly anything is misplaced [`SETTLE`] is enough: then quick scans
+/// bring nothing more, and send what several nodes use to and fro.
 const QUIET: Nanos = Nanos(4_000_000_000);
+
+/// With nobody and nothing of one node's to move for this long, what several nodes use is shared out. Guessed:
+/// a few passes of the kernel's scan while it is quick.
+const CALM: Nanos = Nanos(1_000_000_000);
 
 /// After faults told of another phase, nothing has converged for this long: a few who changed places do
 /// not show yet. Guessed: several passes of the kernel's scan while it is quick.
@@ -263,13 +268,16 @@ impl Placement for Herd {
         follow.extend(self.shared_out(snapshot, &demand, &outlook));
         self.remember(&follow, snapshot.time);
         actions.extend(follow);
-        let quiet = actions.is_empty() && self.nobody_is_left(&demand, snapshot.time, crowded);
-        let converged = quiet && self.is_enough(strength_permille, snapshot.time);
+        let mut plan = Plan { actions, strength_permille, ..Plan::default() };
+        plan.misplaced_permille = demand.misplaced_permille(&at, &outlook);
+        let left = !self.nobody_is_left(&demand, snapshot.time, crowded);
+        let quiet = plan.actions.is_empty() && !left;
         self.quiet_since = if quiet { self.quiet_since.or(Some(snapshot.time)) } else { None };
+        plan.converged = quiet && self.is_enough(&plan, self.quiet_since, snapshot.time);
+        plan.calm = calm && !left && self.is_enough(&plan, self.calm_since, snapshot.time);
         // Whoever takes turns has converged all the same.
-        let turns = self.turns(&demand, &outlook, snapshot.time, quiet);
-        actions.extend(turns);
-        Plan { actions, strength_permille, converged, waiting: None }
+        plan.actions.extend(self.turns(&demand, &outlook, snapshot.time, quiet));
+        plan
     }
 }
 
@@ -368,7 +376,7 @@ impl Herd {
     /// Memory that several nodes use, once everybody has been where they are for a while.
     fn shared_out(&self, snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Action> {
         let now = snapshot.time;
-        let calm = self.calm_since.is_some_and(|since| now.since(since) >= SETTLE);
+        let calm = self.calm_since.is_some_and(|since| now.since(since) >= CALM);
         if !(calm && self.mechanisms.pages && self.mechanisms.interleave) {
             return Vec::new();
         }
@@ -419,14 +427,20 @@ impl Herd {
     }
 
     /// Whether nothing can be expected to become more local, with nothing to do.
-    fn is_enough(&self, strength_permille: u32, now: Nanos) -> bool {
+    fn is_enough(&self, plan: &Plan, since: Option<Nanos>, now: Nanos) -> bool {
         if self.stirred_at.is_some_and(|at| now.since(at) < WATCHFUL) {
             return false;
         }
-        let quiet = self.mechanisms.quiet
-            && self.quiet_since.is_some_and(|since| now.since(since) >= QUIET);
-        quiet || strength_permille >= CONVERGED_PERMILLE
+        let long = if is_in_place(plan) { SETTLE } else { QUIET };
+        let quiet = self.mechanisms.quiet && since.is_some_and(|since| now.since(since) >= long);
+        quiet || plan.strength_permille >= CONVERGED_PERMILLE
     }
+}
+
+/// Whether hardly any memory is to come nearer.
+#[must_use]
+pub fn is_in_place(plan: &Plan) -> bool {
+    plan.misplaced_permille <= 1000 - CONVERGED_PERMILLE
 }
 
 /// Whether busy tasks do not all fit the smallest node: only then will the kernel's balancing

@@ -130,7 +130,7 @@ fn comes_nearer(
 }
 
 /// The nodes that use a bundle in earnest, ascending, if they are several and none has most of it.
-fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize>> {
+pub fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize>> {
     let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let most = weights.iter().map(|(_, weight)| *weight).max()?;
     if most * 1000 >= all * MIN_USE_PERMILLE {

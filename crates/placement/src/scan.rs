@@ -9,7 +9,7 @@
 use numaherd_model::{Action, Bytes, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, Waiting};
 
 use crate::demand::CLAIMS_A_CPU;
-use crate::herd::CONVERGED_PERMILLE;
+use crate::herd::{CONVERGED_PERMILLE, is_in_place};
 
 /// Pages a fault from which faults are mostly of huge pages. Guessed: a fifth of them is.
 const MOSTLY_HUGE: u64 = 100;
@@ -62,19 +62,19 @@ pub enum Scan {
 
 impl Scan {
     /// What comes after a turn that saw this and planned that, with so many faults so far and the pages of
-    /// those. The kernel need not scan quickly when all has converged, or was so and nearly all is local
-    /// still: a few stragglers do not need everybody's memory looked at ten times a second.
+    /// those. The kernel need not scan quickly when nothing is left to find out, or was not, and hardly
+    /// anything is misplaced since: a few stragglers do not need everybody's memory looked at ten times a second.
     #[must_use]
     pub fn after(self, snapshot: &Snapshot, plan: &Plan, (faults, pages): (u64, u64)) -> Scan {
         let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
         let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
-        let stays = slow && plan.waiting.is_none() && local && !places;
+        let stays = slow && plan.waiting.is_none() && is_in_place(plan) && !places;
         let young = |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG;
         let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
         let begins = young && faults < ENOUGH_FAULTS;
-        let enough = !begins && (plan.converged || stays && !snapshot.stirred);
+        let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
         let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
         match (enough, huge) {
@@ -124,7 +124,8 @@ mod tests {
     const BASE: (u64, u64) = (1000, 1000);
 
     fn plan(converged: bool, strength_permille: u32) -> Plan {
-        Plan { converged, strength_permille, ..Plan::default() }
+        let misplaced_permille = 1000 - strength_permille;
+        Plan { converged, strength_permille, misplaced_permille, ..Plan::default() }
     }
 
     #[test]
@@ -147,6 +148,17 @@ mod tests {
         // A few stragglers are no reason, another phase is.
         assert_eq!(after(Scan::SlowHuge, &plan(false, 950), HUGE), Scan::SlowHuge);
         assert_eq!(after(Scan::SlowHuge, &plan(false, 899), HUGE), Scan::Quick);
+        let shared = Plan { misplaced_permille: 0, ..plan(false, 700) };
+        assert_eq!(after(Scan::Quick, &shared, HUGE), Scan::Quick);
+        assert_eq!(
+            after(Scan::Quick, &Plan { calm: true, ..shared.clone() }, HUGE),
+            Scan::Slow(2000)
+        );
+        assert_eq!(
+            after(Scan::Slow(2000), &shared, HUGE),
+            Scan::Slow(2000),
+            "no more can be local"
+        );
         snapshot.stirred = true;
         assert_eq!(Scan::SlowHuge.after(&snapshot, &plan(false, 950), HUGE), Scan::Quick);
     }

@@ -22,6 +22,27 @@ fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
 }
 
 #[test]
+fn memory_of_one_node_can_be_misplaced_and_what_two_use_cannot() {
+    let mut scene = Scene::two_by_four();
+    for (tid, cpu) in [(1, 0), (2, 4)] {
+        scene.task(tid, cpu, 1000);
+        scene.region(u64::from(tid), &[(tid, 200)], &[(0, 512)]);
+    }
+    scene.region(9, &[(1, 200), (2, 200)], &[(0, 512)]);
+    let misplaced = |scene: &Scene, at: &[usize]| {
+        let demand = Demand::new(&scene.snapshot());
+        demand.misplaced_permille(at, &Outlook::new(&demand, at))
+    };
+    assert_eq!(misplaced(&scene, &[0, 1]), 250);
+    assert_eq!(misplaced(&scene, &[0, 0]), 0);
+    // Together on the other node, they would have all of it there.
+    assert_eq!(misplaced(&scene, &[1, 1]), 1000);
+    // What task 2 has for itself is never moved.
+    scene.edit().regions[1].stays = true;
+    assert_eq!(misplaced(&scene, &[0, 1]), 0);
+}
+
+#[test]
 fn weight_is_the_share_of_faults_times_how_busy_the_task_is() {
     let mut scene = Scene::two_by_four();
     scene.task(1, 0, 500);

@@ -97,6 +97,35 @@ fn a_lone_task_that_is_well_is_not_tied_down() {
 }
 
 #[test]
+fn where_hardly_anything_is_misplaced_it_is_not_waited_long() {
+    let mut scene = Scene::two_by_four();
+    for (tid, cpu) in [(1, 0), (2, 4)] {
+        scene.task(tid, cpu, 1000);
+        scene.region(u64::from(tid), &[(tid, 200)], &[(u32::from(tid == 2), 512)]);
+    }
+    // Used by both, in equal parts on both; what one has alone lies with the other, cannot be moved now,
+    // and comes when it can.
+    for r in 3..=4 {
+        scene.region(r, &[(1, 100), (2, 100)], &[(u32::from(r == 4), 512)]);
+    }
+    scene.edit().tasks.iter_mut().for_each(|task| task.fixed = true);
+    let after = |scene: &mut Scene, calm: Nanos| {
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        scene.edit().time.0 += calm.0;
+        let plan = herd.decide(&scene.snapshot());
+        assert!(plan.actions.is_empty(), "{plan:?}");
+        (plan.strength_permille, plan.misplaced_permille, plan.converged)
+    };
+    assert_eq!(after(&mut scene, Nanos(SETTLE.0 - 1)), (750, 0, false));
+    assert_eq!(after(&mut scene, SETTLE), (750, 0, true));
+    scene.edit().regions[0].pages = vec![(NodeId(1), numaherd_model::Pages(512))];
+    scene.edit().regions[0].rests = true;
+    assert_eq!(after(&mut scene, SETTLE), (500, 250, false));
+    assert_eq!(after(&mut scene, QUIET), (500, 250, true));
+}
+
+#[test]
 fn a_new_task_without_evidence_keeps_the_loop_awake_for_a_while() {
     let mut scene = Scene::two_by_four();
     scene.task(1, 0, 1000);
