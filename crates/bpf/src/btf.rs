@@ -1,8 +1,18 @@
-//! Which functions a kernel's BTF has, and how many arguments they take.
+//! Which functions a kernel's BTF has, their ids, and how many arguments they take.
 //!
-//! Reads only that: one walk over the types of `/sys/kernel/btf/vmlinux` (some 150,000 of them),
-//! names compared for functions alone. Format: the kernel's Documentation/bpf/btf.rst. Numbers
-//! are in host byte order, since it is the running kernel's.
+//! Reads only that: one walk over the types of `/sys/kernel/btf/vmlinux` (some 150,000 of them). Format: the
+//! kernel's Documentation/bpf/btf.rst. Numbers are in host byte order, since it is the running kernel's.
+
+use memchr::memmem;
+
+/// A function of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Its id in the kernel's BTF, by which a program is attached to it.
+    pub id: u32,
+    /// How many arguments it takes.
+    pub arguments: u32,
+}
 
 /// Why a BTF file could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -17,11 +27,11 @@ const TYPE_BYTES: usize = 12;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 
-/// The number of arguments of each of the functions named, None for those that do not exist.
-pub(crate) fn argument_counts<const N: usize>(
+/// The functions named, None for those that do not exist.
+pub(crate) fn functions<const N: usize>(
     btf: &[u8],
     names: [&str; N],
-) -> Result<[Option<u32>; N], BtfError> {
+) -> Result<[Option<Function>; N], BtfError> {
     let fail = |problem, offset| BtfError { problem, offset };
     let word = |at: usize| -> Result<u32, BtfError> {
         let bytes = btf.get(at..at + 4).ok_or(fail("it ends", at))?;
@@ -41,8 +51,13 @@ pub(crate) fn argument_counts<const N: usize>(
 
     let field =
         |at: usize| u32::from_ne_bytes([types[at], types[at + 1], types[at + 2], types[at + 3]]);
-    let mut prototypes = [None; N];
-    let mut argument_counts = [None; N];
+    // A name stands once among the strings, whoever bears it.
+    let offset = |name: &str| {
+        let whole = [b"\0", name.as_bytes(), b"\0"].concat();
+        memmem::find(strings, &whole).map(|at| at as u32 + 1)
+    };
+    let names = names.map(offset);
+    let mut found: [Option<(u32, u32)>; N] = [None; N];
     // Function and prototype may come in either order, so the argument counts of all prototypes
     // are kept; ids start at 1.
     let mut counts: Vec<(u32, u32)> = Vec::new();
@@ -51,12 +66,9 @@ pub(crate) fn argument_counts<const N: usize>(
         let info = field(at + 4);
         let (kind, members) = (info >> 24 & 0x1f, info & 0xffff);
         if kind == KIND_FUNC {
-            let name = strings.get(field(at) as usize..).unwrap_or_default();
-            for (wanted, prototype) in names.iter().zip(&mut prototypes) {
-                if name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
-                {
-                    *prototype = Some(field(at + 8));
-                }
+            let name = Some(field(at));
+            if let Some(i) = names.iter().position(|wanted| *wanted == name) {
+                found[i] = Some((id, field(at + 8)));
             }
         } else if kind == KIND_FUNC_PROTO {
             counts.push((id, members));
@@ -65,12 +77,13 @@ pub(crate) fn argument_counts<const N: usize>(
             TYPE_BYTES + trailing_bytes(kind, members).ok_or(fail("a type of unknown kind", at))?;
         id += 1;
     }
-    for (prototype, count) in prototypes.iter().zip(&mut argument_counts) {
-        *count = prototype
-            .and_then(|prototype| counts.binary_search_by_key(&prototype, |(id, _)| *id).ok())
-            .map(|i| counts[i].1);
-    }
-    Ok(argument_counts)
+    let arguments = |prototype: u32| {
+        counts.binary_search_by_key(&prototype, |(id, _)| *id).ok().map(|i| counts[i].1)
+    };
+    Ok(found.map(|function| {
+        let (id, prototype) = function?;
+        Some(Function { id, arguments: arguments(prototype)? })
+    }))
 }
 
 /// Bytes that follow a type's 12 bytes.
@@ -115,19 +128,21 @@ pub(crate) mod tests {
     #[test]
     fn functions_are_found_by_their_whole_name() {
         let btf = btf_with(&[("task_numa_faults", 9), ("task_numa_fault", 4), ("other", 0)]);
-        let found = argument_counts(&btf, ["task_numa_fault", "mpol_misplaced", "other"]);
-        assert_eq!(found, Ok([Some(4), None, Some(0)]));
+        let found = functions(&btf, ["task_numa_fault", "mpol_misplaced", "other"]);
+        let [fault, other] =
+            [(6, 4), (8, 0)].map(|(id, arguments)| Some(Function { id, arguments }));
+        assert_eq!(found, Ok([fault, None, other]));
     }
 
     #[test]
     fn what_is_no_btf_is_an_error_wherever_it_is_cut() {
         let whole = btf_with(&[("task_numa_fault", 4)]);
         for len in 0..whole.len() {
-            assert!(argument_counts(&whole[..len], ["task_numa_fault"]).is_err(), "{len} bytes");
+            assert!(functions(&whole[..len], ["task_numa_fault"]).is_err(), "{len} bytes");
         }
         let mut unknown = whole.clone();
         unknown[24 + 7] = 0x1f; // kind 31
-        let error = argument_counts(&unknown, ["x"]).unwrap_err().to_string();
+        let error = functions(&unknown, ["x"]).unwrap_err().to_string();
         assert_eq!(error, "not a kernel's BTF: a type of unknown kind at byte 0");
     }
 }

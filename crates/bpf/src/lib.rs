@@ -19,11 +19,13 @@
 //! mean is for others. Faults exist only while `kernel.numa_balancing` is 1: the kernel arms the
 //! pages, this only listens.
 
+mod attach;
 mod btf;
 mod event;
 mod probe;
 mod stream;
 
+pub use btf::Function;
 pub use event::{LastAccess, decode_last_access};
 pub use probe::{Choice, Probe, choose, probe};
 pub use stream::{BpfError, FaultStream};

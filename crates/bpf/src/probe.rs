@@ -2,14 +2,14 @@
 //!
 //! | fact | read from |
 //! |------|-----------|
-//! | functions and their argument counts | `/sys/kernel/btf/vmlinux` (Linux 5.2) |
+//! | functions, their ids and argument counts | `/sys/kernel/btf/vmlinux` (Linux 5.2) |
 //! | rights | `CapEff` in `/proc/self/status` |
 //! | whether pages are armed at all | `/proc/sys/kernel/numa_balancing` |
 //! | width of a packed CPU number | `/sys/devices/system/cpu/kernel_max` |
 
 use std::path::Path;
 
-use crate::btf;
+use crate::btf::{self, Function};
 use crate::event::cpu_bits;
 
 /// The arguments our BPF program counts on: `task_numa_fault(last_cpupid, mem_node, pages,
@@ -28,10 +28,10 @@ const CAP_BPF: u32 = 39;
 pub struct Probe {
     /// What is wrong with the kernel's BTF file, if anything; it may be missing.
     pub btf_problem: Option<String>,
-    /// Argument count of `task_numa_fault`; None where the kernel has no such function.
-    pub task_numa_fault: Option<u32>,
-    /// Argument count of `mpol_misplaced`.
-    pub mpol_misplaced: Option<u32>,
+    /// `task_numa_fault`; None where the kernel has no such function.
+    pub task_numa_fault: Option<Function>,
+    /// `mpol_misplaced`.
+    pub mpol_misplaced: Option<Function>,
     /// Whether we hold CAP_SYS_ADMIN, or both CAP_BPF and CAP_PERFMON.
     pub privileged: bool,
     /// `kernel.numa_balancing`; None on a kernel built without it.
@@ -47,11 +47,15 @@ pub enum Choice {
     WithAddresses {
         /// Bits the kernel keeps for a CPU number.
         cpu_bits: Option<u32>,
+        /// BTF ids of `task_numa_fault` and `mpol_misplaced`.
+        functions: [u32; 2],
     },
     /// Faults without addresses: who uses which node, not which region.
     WithoutAddresses {
         /// Bits the kernel keeps for a CPU number.
         cpu_bits: Option<u32>,
+        /// BTF id of `task_numa_fault`.
+        function: u32,
     },
     /// No faults.
     Unavailable {
@@ -68,7 +72,7 @@ pub fn probe(root: &Path) -> Probe {
     let functions = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
         .map_err(|error| error.to_string())
         .and_then(|bytes| {
-            btf::argument_counts(&bytes, ["task_numa_fault", "mpol_misplaced"])
+            btf::functions(&bytes, ["task_numa_fault", "mpol_misplaced"])
                 .map_err(|error| error.to_string())
         });
     let (btf_problem, [task_numa_fault, mpol_misplaced]) = match functions {
@@ -119,20 +123,17 @@ pub fn choose(probe: &Probe) -> Choice {
              CONFIG_DEBUG_INFO_BTF=y"
         ));
     }
-    match probe.task_numa_fault {
-        None => {
-            return unavailable(
-                "this kernel's BTF has no function task_numa_fault: boot a distribution kernel"
-                    .to_string(),
-            );
-        }
-        Some(TASK_NUMA_FAULT_ARGUMENTS) => {}
-        Some(other) => {
-            return unavailable(format!(
-                "this kernel's task_numa_fault takes {other} arguments, not \
-                 {TASK_NUMA_FAULT_ARGUMENTS}: a newer numaherd may know it"
-            ));
-        }
+    let Some(Function { id: function, arguments }) = probe.task_numa_fault else {
+        return unavailable(
+            "this kernel's BTF has no function task_numa_fault: boot a distribution kernel"
+                .to_string(),
+        );
+    };
+    if arguments != TASK_NUMA_FAULT_ARGUMENTS {
+        return unavailable(format!(
+            "this kernel's task_numa_fault takes {arguments} arguments, not \
+             {TASK_NUMA_FAULT_ARGUMENTS}: a newer numaherd may know it"
+        ));
     }
     if !probe.privileged {
         return unavailable(
@@ -140,10 +141,11 @@ pub fn choose(probe: &Probe) -> Choice {
         );
     }
     let cpu_bits = probe.cpu_bits;
-    if probe.mpol_misplaced == Some(MPOL_MISPLACED_ARGUMENTS) {
-        Choice::WithAddresses { cpu_bits }
-    } else {
-        Choice::WithoutAddresses { cpu_bits }
+    match probe.mpol_misplaced {
+        Some(Function { id, arguments: MPOL_MISPLACED_ARGUMENTS }) => {
+            Choice::WithAddresses { cpu_bits, functions: [function, id] }
+        }
+        _ => Choice::WithoutAddresses { cpu_bits, function },
     }
 }
 
@@ -151,11 +153,15 @@ pub fn choose(probe: &Probe) -> Choice {
 mod tests {
     use super::*;
 
+    fn function(id: u32, arguments: u32) -> Option<Function> {
+        Some(Function { id, arguments })
+    }
+
     fn good() -> Probe {
         Probe {
             btf_problem: None,
-            task_numa_fault: Some(4),
-            mpol_misplaced: Some(3),
+            task_numa_fault: function(4, 4),
+            mpol_misplaced: function(6, 3),
             privileged: true,
             numa_balancing: Some(1),
             cpu_bits: Some(13),
@@ -164,17 +170,19 @@ mod tests {
 
     #[test]
     fn a_stock_kernel_and_root_give_addresses() {
-        assert_eq!(choose(&good()), Choice::WithAddresses { cpu_bits: Some(13) });
+        let addresses = Choice::WithAddresses { cpu_bits: Some(13), functions: [4, 6] };
+        assert_eq!(choose(&good()), addresses);
         // tiering on top of balancing changes nothing
         let tiering = Probe { numa_balancing: Some(3), ..good() };
-        assert_eq!(choose(&tiering), Choice::WithAddresses { cpu_bits: Some(13) });
+        assert_eq!(choose(&tiering), addresses);
     }
 
     #[test]
     fn without_a_usable_mpol_misplaced_there_are_no_addresses() {
-        for mpol_misplaced in [None, Some(2), Some(4)] {
+        for mpol_misplaced in [None, function(6, 2), function(6, 4)] {
             let probe = Probe { mpol_misplaced, cpu_bits: None, ..good() };
-            assert_eq!(choose(&probe), Choice::WithoutAddresses { cpu_bits: None });
+            let without = Choice::WithoutAddresses { cpu_bits: None, function: 4 };
+            assert_eq!(choose(&probe), without);
         }
     }
 
@@ -188,7 +196,7 @@ mod tests {
             (Probe { numa_balancing: Some(2), ..good() }, "sysctl kernel.numa_balancing=1"),
             (Probe { btf_problem: no_btf, ..good() }, "CONFIG_DEBUG_INFO_BTF=y"),
             (Probe { task_numa_fault: None, ..good() }, "boot a distribution kernel"),
-            (Probe { task_numa_fault: Some(5), ..good() }, "takes 5 arguments, not 4"),
+            (Probe { task_numa_fault: function(4, 5), ..good() }, "takes 5 arguments, not 4"),
             (Probe { privileged: false, ..good() }, "run as root"),
             (Probe::default(), "CONFIG_NUMA_BALANCING=y"),
         ];

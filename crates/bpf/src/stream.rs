@@ -5,6 +5,7 @@
 //! stream detaches the programs; so does the kernel if we are killed.
 
 use std::collections::BTreeSet;
+use std::ffi::CStr;
 use std::fmt::{self, Debug};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,6 +16,7 @@ use libbpf_rs::{
 };
 use numaherd_model::{FaultSource, HintingFault};
 
+use crate::attach;
 use crate::event::{EVENT_BYTES, decode_event};
 use crate::probe::Choice;
 
@@ -94,16 +96,20 @@ impl FaultStream {
     /// # Errors
     /// [`BpfError::Unavailable`] for that choice, or what the kernel refused.
     pub fn open_with_ring(choice: &Choice, ring_bytes: u32) -> Result<Self, BpfError> {
-        let (programs, cpu_bits): (&[&'static str], _) = match choice {
+        let (programs, cpu_bits, function): (&[&'static str], _, _) = match choice {
             // the address must be remembered by the time the first fault is forwarded
-            Choice::WithAddresses { cpu_bits } => {
-                (&["remember_address", "forward_with_address"], *cpu_bits)
+            Choice::WithAddresses { cpu_bits, functions: [function, misplaced] } => {
+                tell(c"fentry/mpol_misplaced", *misplaced)?;
+                (&["remember_address", "forward_with_address"], *cpu_bits, *function)
             }
-            Choice::WithoutAddresses { cpu_bits } => (&["forward_without_address"], *cpu_bits),
+            Choice::WithoutAddresses { cpu_bits, function } => {
+                (&["forward_without_address"], *cpu_bits, *function)
+            }
             Choice::Unavailable { reason } => {
                 return Err(BpfError::Unavailable { reason: reason.clone() });
             }
         };
+        tell(c"fentry/task_numa_fault", function)?;
         // libbpf would write its own account of a failure to stderr, many lines long
         libbpf_rs::set_print(None);
         let mut open = ObjectBuilder::default()
@@ -153,6 +159,7 @@ fn select(open: &mut OpenObject, programs: &[&str], ring_bytes: u32) -> Result<(
     for mut program in open.progs_mut() {
         let wanted = program.name().to_str().is_some_and(|name| programs.contains(&name));
         program.set_autoload(wanted);
+        attach::defer(&mut program).map_err(|source| BpfError::Refused { step: "open", source })?;
     }
     for mut map in open.maps_mut() {
         let name = map.name().to_os_string();
@@ -168,6 +175,10 @@ fn map(object: &Object, name: &'static str) -> Result<MapHandle, BpfError> {
     let map =
         object.maps().find(|map| map.name() == name).ok_or(BpfError::Missing { what: name })?;
     MapHandle::try_from(&map).map_err(|source| BpfError::Refused { step: "read", source })
+}
+
+fn tell(section: &'static CStr, id: u32) -> Result<(), BpfError> {
+    attach::tell(section, id).map_err(|source| BpfError::Refused { step: "open", source })
 }
 
 fn attach(object: &Object, name: &'static str) -> Result<Link, BpfError> {

@@ -13,7 +13,8 @@ fn the_kernel_takes_both_forms_and_the_filter_changes() {
         eprintln!("not tried here: {reason}");
         return;
     }
-    for choice in [best, Choice::WithoutAddresses { cpu_bits }] {
+    let function = facts.task_numa_fault.unwrap().id;
+    for choice in [best, Choice::WithoutAddresses { cpu_bits, function }] {
         let mut stream = match FaultStream::open_with_ring(&choice, 4096) {
             Err(error) if error.is_not_permitted() => {
                 eprintln!("not tried here: {error}");

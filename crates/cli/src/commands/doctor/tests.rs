@@ -27,7 +27,7 @@ fn good() -> Facts {
             admin: true,
         },
         numa_balancing: Some(1),
-        faults: Choice::WithAddresses { cpu_bits: Some(13) },
+        faults: Choice::WithAddresses { cpu_bits: Some(13), functions: [1, 2] },
         opened: Some(Ok(())),
         scan_periods: true,
         journals: ("/run/numaherd".into(), None),
