@@ -31,17 +31,20 @@ pub struct Pace {
     wait: Nanos,
     /// The shortest wait, whatever is heard.
     least: Nanos,
+    /// CPU time of the turn before.
+    before: Nanos,
 }
 
 impl Pace {
     /// Starts quick.
     #[must_use]
     pub fn new() -> Pace {
-        Pace { wait: QUICK, least: QUICK }
+        Pace { wait: QUICK, least: QUICK, before: Nanos(0) }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
-    /// that only looked is followed by a wait of several times that: on slow CPUs, looking is dear.
+    /// that only looked is followed by a wait of several times that: on slow CPUs, looking is dear. One dear turn
+    /// does not count: whoever is new is looked at more closely once, and is just what is waited for.
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
         let most = match found {
             Found::More => QUICK,
@@ -49,7 +52,8 @@ impl Pace {
             Found::Converged => Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)),
         };
         self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
-        let least = Nanos((REST * used.0).min(SLOW.0.0));
+        let usual = used.min(std::mem::replace(&mut self.before, used));
+        let least = Nanos((REST * usual.0).min(SLOW.0.0));
         self.least = least.max(QUICK);
         if acted { BRIEF } else { self.wait.max(least) }
     }
@@ -121,7 +125,10 @@ mod tests {
         pace.next(false, Found::Nothing, millis(1));
         assert!(pace.wakes(millis(100), 8));
         assert!(!pace.wakes(millis(99), 8) && !pace.wakes(millis(100), 7));
-        // looking took 60 ms: a quarter of a CPU at the most
+        // looking took 60 ms, once
+        pace.next(false, Found::Nothing, millis(60));
+        assert!(pace.wakes(millis(100), 8));
+        // and again: a quarter of a CPU at the most
         pace.next(false, Found::Nothing, millis(60));
         assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));
     }
@@ -142,8 +149,11 @@ mod tests {
     fn looking_takes_a_quarter_of_a_cpu_at_the_most_and_acting_is_not_slowed() {
         let mut pace = Pace::new();
         let long = Nanos(90_000_000);
+        assert_eq!(pace.next(false, Found::More, long), QUICK, "the first");
         assert_eq!(pace.next(false, Found::More, long), Nanos(270_000_000));
         assert_eq!(pace.next(true, Found::More, long), BRIEF);
-        assert_eq!(pace.next(false, Found::More, Nanos(900_000_000)), SLOW.0);
+        let longer = Nanos(900_000_000);
+        assert_eq!(pace.next(false, Found::More, longer), Nanos(270_000_000), "once");
+        assert_eq!(pace.next(false, Found::More, longer), SLOW.0);
     }
 }
