@@ -73,6 +73,21 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("[[10, 21], [21, 10]]", "[[10, 9], [9, 10]]", 24, "distance.slit", "11 to 254"),
     ("[[100, 200]", "[[300, 200]", 25, "distance.latency_ns", "nothing nearer"),
     ("[[100, 200]", "[[0, 200]", 25, "distance.latency_ns", "above 0"),
+    (
+        "[distance]",
+        "[coherence]\ntransfer_ns = [[9]]\n[distance]",
+        24,
+        "coherence.transfer_ns",
+        "2 rows of 2",
+    ),
+    (
+        "[distance]",
+        "[coherence]\ntransfer_ns = [[9, 0], [9, 9]]\n[distance]",
+        24,
+        "coherence.transfer_ns",
+        "above 0",
+    ),
+    ("[distance]", "[coherence]\ntransfer = 9\n[distance]", 24, "coherence", "`transfer_ns`"),
     ("latency_ns = [[100, 200], [200, 100]]", "latency = 5", 25, "distance", "`latency_ns`"),
     ("[distance]", "[distance", 23, "", "unclosed table"),
 ];
