@@ -389,8 +389,8 @@ fn line_of(text: &str, field: &str) -> usize {
     let mut found = 1;
     for (line, number) in text.lines().zip(1..) {
         let line = line.trim();
-        if line.starts_with('[') {
-            in_table = line.trim_matches(|c| c == '[' || c == ']') == table;
+        if let Some(name) = wrong::header(line) {
+            in_table = name == table;
             if in_table && (found == 1 || key.is_empty()) {
                 found = number;
             }
