@@ -76,7 +76,7 @@ pub fn page(course: &Course) -> String {
     let title = escape(&course.title);
     let mut page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>body{{font:15px/1.5 sans-serif;max-width:62em;margin:2em auto;color:#333}}\
+         <style>body{{font:15px/1.5 sans-serif;max-width:66em;margin:2em auto;color:#333}}\
          td,th{{padding:2px 8px;text-align:left;vertical-align:top}}\
          svg{{background:#f6f6f6;display:block}}svg.axis{{background:none}}\
          table.moves{{table-layout:fixed;width:100%}}\
