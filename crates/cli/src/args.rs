@@ -4,6 +4,7 @@ mod interval;
 mod look;
 mod measure;
 mod memory;
+mod placement;
 mod simulate;
 mod workload;
 
@@ -17,6 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
+pub use placement::{Compared, Placement};
 pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate};
 pub use workload::{TieArg, WorkloadArgs};
 
@@ -338,12 +340,12 @@ pub struct Compare {
     /// Placements, in the order of the table
     #[arg(
         long,
-        value_enum,
+        value_parser = Compared::parser(),
         value_delimiter = ',',
         value_name = "LIST",
         default_value = "off,kernel,bind,inverse,herd"
     )]
-    pub placements: Vec<Placement>,
+    pub placements: Vec<Compared>,
     /// Runs of each placement; 95 % intervals need 6
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub runs: u32,
@@ -388,6 +390,13 @@ pub struct Compare {
     pub lab: LabTuning,
 }
 
+impl Compare {
+    /// Whether a placement is among those compared.
+    pub fn has(&self, placement: Placement) -> bool {
+        self.placements.iter().any(|compared| compared.live().is_ok_and(|live| live == placement))
+    }
+}
+
 fn parse_share(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(share) if (0.0001..=1.0).contains(&share) => Ok(share),
@@ -414,68 +423,6 @@ impl std::str::FromStr for On {
             ("host", "") => Ok(On::Host),
             _ => Err("'lab', 'lab:MACHINE', 'sim:MACHINE' or 'host'".into()),
         }
-    }
-}
-
-/// A placement of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Placement {
-    /// Kernel balancing off, nothing done
-    #[value(alias = "default")]
-    Off,
-    /// The kernel's automatic NUMA balancing
-    Kernel,
-    /// The natural static placement
-    Bind,
-    /// Its mirror
-    Inverse,
-    /// Memory interleaved over all nodes
-    Interleave,
-    /// Debian's numad, beside the kernel's balancing; for processes above 300 MB
-    Numad,
-    /// Ours
-    Herd,
-    /// Ours without its page moves
-    HerdTasks,
-}
-
-impl Placement {
-    /// Whether the kernel's balancing is on. Beside numad it is: neither its package nor its unit
-    /// touches the setting, and the kernels it is used on have it on.
-    pub fn wants_faults(self) -> bool {
-        use Placement::{Herd, HerdTasks, Kernel, Numad};
-        matches!(self, Kernel | Numad | Herd | HerdTasks)
-    }
-
-    /// Whether it writes a log.
-    pub fn has_log(self) -> bool {
-        self == Placement::Numad || self.balance().is_some()
-    }
-
-    /// Which of balance's placements it is, if any.
-    pub fn balance(self) -> Option<&'static str> {
-        match self {
-            Placement::Herd => Some("herd"),
-            Placement::HerdTasks => Some("herd-tasks"),
-            _ => None,
-        }
-    }
-
-    /// How the workload ties itself.
-    pub fn tie(self) -> &'static str {
-        match self {
-            Placement::Bind => "bind",
-            Placement::Inverse => "inverse",
-            Placement::Interleave => "interleave",
-            _ => "free",
-        }
-    }
-}
-
-impl std::fmt::Display for Placement {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let value = self.to_possible_value();
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
     }
 }
 

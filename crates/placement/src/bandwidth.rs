@@ -5,7 +5,10 @@
 //! will be this node's. A memory that carries [`SATURATED_PERMILLE`] of what it can is full: whoever
 //! uses it waits, and what they would like is not known. Its node keeps tasks of half of that load,
 //! where others have room for the other half; so a group spreads over two nodes, and over four if
-//! those turn out to be full too. Where nobody has room, each node keeps its fair part. A node that is
+//! those turn out to be full too. Where nobody has room for that half, each node keeps its fair part and a
+//! task more, so that the last one finds room. If nobody has to go even so, and the machine carries all that
+//! is asked of it, none comes beyond what a node takes that is not full: a group that is spread stays so,
+//! though its memory still lies on one node and fills that. A node that is
 //! not full takes more up to [`ROOM_PERMILLE`]: what was spread, as it was full, does not come back
 //! unless it asks for clearly less. Without measurements there is no limit.
 //!
@@ -109,12 +112,18 @@ fn limits(most: &[Option<u64>], carried: &[u64], load: Vec<u64>, heaviest: u64) 
     let half = fulls().map(|n| carried[n] / 2 + heaviest / 2).max();
     let all: u64 = known.iter().map(|&(n, _)| load[n]).sum();
     let carries: u64 = known.iter().map(|&(_, most)| most).sum();
+    // Whatever the order in which tasks come, the last one finds room.
+    let last = |most: u64| {
+        let fair = (u128::from(all) * u128::from(most)).div_ceil(u128::from(carries.max(1)));
+        u64::try_from(fair).unwrap_or(u64::MAX).saturating_add(heaviest)
+    };
+    let nobody_goes = known.iter().all(|&(n, most)| load[n] <= last(most));
+    let carries_all = all <= known.iter().map(|&(_, most)| part(most, ROOM_PERMILLE)).sum();
     for &(n, most) in &known {
         let (keeps, takes) = if too_much > room {
-            let fair = (u128::from(all) * u128::from(most)).div_ceil(u128::from(carries.max(1)));
-            // Whatever the order in which tasks come, the last one finds room.
-            let fair = u64::try_from(fair).unwrap_or(u64::MAX).saturating_add(heaviest);
-            (fair, fair)
+            let comes =
+                if nobody_goes && carries_all { part(most, ROOM_PERMILLE) } else { u64::MAX };
+            (last(most), last(most).min(comes))
         } else if is_full(n, most) {
             let half = carried[n] / 2 + heaviest / 2;
             (half, half)
@@ -209,6 +218,31 @@ mod tests {
         is([950, 300, 0], [525, none, none], [525, 525, none]);
         // 475 do not fit 850 - 400: (950 + 400) / 2 + 100
         is([950, 400, 0], [775, 775, none], [775, 775, none]);
+        // Nor 465 850 - 730, but both are less than 2 × 850, and nobody has to go: (930 + 730) / 2 + 100.
+        is([930, 730, 0], [930, 930, none], [850, 850, none]);
+        // Here somebody has to.
+        is([950, 700, 0], [925, 925, none], [925, 925, none]);
+        // And these are more.
+        is([950, 800, 0], [975, 975, none], [975, 975, none]);
+    }
+
+    /// The two on node 1 wait for memory of node 0, which is full; they have asked for 1.5 and 1.4 GB/s before.
+    /// Of the two on node 0, which ask for 1.3 each now, 2.6 - 4 / 2 = 0.6 GB/s would have to go, and node 1
+    /// has room for 3.4 - 2.9 = 0.5. With a fair part and a task more, (2.6 + 2.9) / 2 + 1.5 = 4.25 GB/s, three
+    /// of them could be on one node. But all ask for 5.5 of 2 × 3.4, and with 3.4 each they stay apart.
+    #[test]
+    fn a_group_that_is_spread_stays_so_while_its_memory_fills_one_node() {
+        let mut scene = group(0);
+        for (n, task) in scene.edit().tasks.iter_mut().enumerate() {
+            (task.last_cpu.0, task.home) = (n as u32 / 2 * 4, Some(NodeId(n as u32 / 2)));
+        }
+        let rates = [13, 13, 15, 14].map(|tenths| tenths * GB / 10);
+        let traffic = &mut scene.edit().traffic;
+        traffic.tasks.iter_mut().zip(rates).for_each(|(task, rate)| task.1 = rate);
+        traffic.carried = vec![(NodeId(0), 4 * GB), (NodeId(1), 0)];
+        let plan = Herd::new().decide(&scene.snapshot());
+        let placed = |a: &&Action| matches!(a, Action::PlaceTask { .. });
+        assert_eq!(plan.actions.iter().filter(placed).count(), 0, "{plan:?}");
     }
 
     #[test]

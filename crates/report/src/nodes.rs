@@ -2,7 +2,8 @@
 //! moved why. One page that needs no network.
 //!
 //! Each node has a row with two pictures: tasks and memory, stacked by process. Time goes from left
-//! to right, the same in all pictures. Where many moves were made at once their list is folded.
+//! to right, the same in all pictures. Where many moves were made at once their list is folded, and so
+//! is what several that are told as one were.
 
 use std::fmt::Write;
 
@@ -16,6 +17,8 @@ const AXIS: f64 = 20.0;
 const FIGURE: f64 = 60.0;
 /// Moves that are listed; the page says how many more there were.
 const LISTED: usize = 500;
+/// Parts of these that are listed.
+const PARTS: usize = 5_000;
 /// More than these at one time are folded.
 const OPEN: usize = 10;
 /// Processes by colour, then again from the first.
@@ -63,6 +66,8 @@ pub struct Move {
     pub what: String,
     /// What became of it.
     pub outcome: String,
+    /// Each of several moves that are told as one, if they are.
+    pub parts: Vec<String>,
 }
 
 /// The whole page.
@@ -71,10 +76,11 @@ pub fn page(course: &Course) -> String {
     let title = escape(&course.title);
     let mut page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<title>{title}</title>\n\
-         <style>body{{font:15px/1.5 sans-serif;max-width:62em;margin:2em auto;color:#333}}\
+         <style>body{{font:15px/1.5 sans-serif;max-width:66em;margin:2em auto;color:#333}}\
          td,th{{padding:2px 8px;text-align:left;vertical-align:top}}\
          svg{{background:#f6f6f6;display:block}}svg.axis{{background:none}}\
-         td.n{{text-align:right;white-space:nowrap}}td.name{{white-space:nowrap}}</style>\n<h1>{title}</h1>\n<table>\n"
+         table.moves{{table-layout:fixed;width:100%}}\
+         td.n{{text-align:right;white-space:nowrap;width:5em}}td.outcome{{width:11em}}td.name{{white-space:nowrap}}</style>\n<h1>{title}</h1>\n<table>\n"
     );
     for (name, figure) in &course.facts {
         let _ = writeln!(page, "<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(figure));
@@ -86,8 +92,9 @@ pub fn page(course: &Course) -> String {
         let _ = write!(page, "<span style=\"color:{colour}\">&#9632;</span>&nbsp;{name} ");
     }
     page += "</p>\n<table>\n<tr><th></th><th>tasks that run or wait</th><th>memory</th></tr>\n";
+    let most_cpus = course.nodes.iter().map(|(_, cpus)| *cpus).max().unwrap_or(0);
     for (node, (name, cpus)) in course.nodes.iter().enumerate() {
-        let tasks = stack(course, |moment| &moment.tasks, node, f64::from(*cpus), "tasks");
+        let tasks = stack(course, |moment| &moment.tasks, node, f64::from(most_cpus), "tasks");
         let memory = stack(course, |moment| &moment.mib, node, 1.0, "MiB");
         let _ = writeln!(
             page,
@@ -217,6 +224,7 @@ fn moves(course: &Course) -> String {
     }
     let mut table = "<h2>Moves and their reasons</h2>\n".to_string();
     let listed = &course.moves[..course.moves.len().min(LISTED)];
+    let mut parts_left = PARTS;
     for turn in listed.chunk_by(|a, b| a.when == b.when) {
         let (when, count) = (escape(&turn[0].when), turn.len());
         let folded = count > OPEN;
@@ -226,13 +234,19 @@ fn moves(course: &Course) -> String {
             let outcome = if same { format!(", all {}", escape(first)) } else { String::new() };
             let _ = writeln!(table, "<details><summary>{when}: {count} moves{outcome}</summary>");
         }
-        table += "<table>\n";
+        table += "<table class=\"moves\">\n";
         for listed in turn {
+            let mut what = escape(&listed.what);
+            if (1..=parts_left).contains(&listed.parts.len()) {
+                parts_left -= listed.parts.len();
+                let parts: Vec<String> = listed.parts.iter().map(|part| escape(part)).collect();
+                what =
+                    format!("<details><summary>{what}</summary>{}</details>", parts.join("<br>"));
+            }
+            let outcome = escape(&listed.outcome);
             let _ = writeln!(
                 table,
-                "<tr><td class=\"n\">{when}</td><td>{}</td><td>{}</td></tr>",
-                escape(&listed.what),
-                escape(&listed.outcome)
+                "<tr><td class=\"n\">{when}</td><td>{what}</td><td class=\"outcome\">{outcome}</td></tr>"
             );
         }
         table += if folded { "</table></details>\n" } else { "</table>\n" };
@@ -265,6 +279,7 @@ mod tests {
                     when: format!("{n} s"),
                     what: "place task 1 on node 0: why".into(),
                     outcome: "done".into(),
+                    parts: Vec::new(),
                 })
                 .collect(),
             facts: vec![("seconds".into(), "10.0".into())],
@@ -296,6 +311,24 @@ mod tests {
         assert!(!page(&course).contains("<details>"));
         course.moves.iter_mut().take(20).for_each(|listed| listed.when = "7 s".into());
         assert!(page(&course).contains("<summary>7 s: 20 moves, all done</summary>"));
+    }
+
+    #[test]
+    fn what_is_told_as_one_unfolds() {
+        let mut course = course();
+        course.moves[0].parts = vec!["move <a>".into(), "move b".into()];
+        let folded = "<details><summary>place task 1 on node 0: why</summary>move &lt;a><br>move b</details>";
+        assert!(page(&course).contains(folded));
+        // So many have no room.
+        course.moves[0].parts = vec!["move".into(); PARTS + 1];
+        assert!(!page(&course).contains("<details>"));
+    }
+
+    #[test]
+    fn nodes_of_different_size_have_one_scale() {
+        let mut course = course();
+        (course.nodes[0].1, course.nodes[1].1) = (8, 0);
+        assert_eq!(page(&course).matches(">8 tasks<").count(), 2);
     }
 
     #[test]

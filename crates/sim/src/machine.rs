@@ -47,6 +47,8 @@ pub struct Machine {
     pub slit: Vec<Vec<u32>>,
     /// What a miss costs while nobody waits.
     pub latency_ns: Vec<Vec<f64>>,
+    /// What a line costs that another CPU has written: row = the CPU's node, column = the writer's.
+    pub transfer_ns: Vec<Vec<f64>>,
     /// What the kernel's work costs.
     pub kernel: KernelCosts,
     /// Where the figures come from, by their path in the file.

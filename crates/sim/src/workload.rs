@@ -289,16 +289,19 @@ impl Wrong {
         let (mut process, mut phase) = (0, 0);
         let mut found = 1;
         for (line, number) in text.lines().zip(1..) {
-            let line = line.trim();
-            match line {
-                "[[process]]" => (process, phase) = (process + 1, 0),
-                "[[process.phase]]" => phase += 1,
+            let header = wrong::header(line);
+            match header {
+                Some("process") => (process, phase) = (process + 1, 0),
+                Some("process.phase") => phase += 1,
                 _ => {}
             }
             let here = process == self.process + 1 && phase == self.phase.map_or(0, |p| p + 1);
-            if here && line.starts_with('[') {
+            if here && header.is_some() {
                 found = number;
-            } else if here && line.split('=').next().map(str::trim) == Some(self.key) {
+            } else if here
+                && !self.key.is_empty()
+                && line.split('=').next().map(str::trim) == Some(self.key)
+            {
                 return number;
             }
         }

@@ -16,8 +16,26 @@ pub(crate) fn told(path: &str, text: &str, error: &toml::de::Error) -> SimError 
     SimError::Parse {
         path: path.into(),
         line,
-        expected: in_our_words(&field(text, line), line, &said),
+        expected: in_our_words(&field(text, line), line, &said, value(text, line)),
     }
+}
+
+/// The table that a line begins, whatever comment stands after it.
+pub(crate) fn header(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let list = line.strip_prefix("[[").and_then(|rest| rest.split_once("]]"));
+    let (name, after) = list.or_else(|| line.strip_prefix('[')?.split_once(']'))?;
+    let name = name.trim();
+    // Unlike a row of a list.
+    let named = name.starts_with(|c: char| c.is_ascii_alphabetic());
+    let after = after.trim();
+    (named && (after.is_empty() || after.starts_with('#'))).then_some(name)
+}
+
+/// What stands for a key's value on a line (from 1), if a key does.
+fn value(text: &str, line: usize) -> Option<&str> {
+    let (_, value) = text.lines().nth(line - 1)?.split_once('=')?;
+    Some(value.split('#').next().unwrap_or(value).trim())
 }
 
 /// The table above a line (from 1), and the key on it.
@@ -26,8 +44,8 @@ fn field(text: &str, line: usize) -> String {
     let mut key = None;
     for (number, line_text) in (1..=line).zip(text.lines()) {
         let line_text = line_text.trim();
-        if line_text.starts_with('[') && line_text.ends_with(']') && !line_text.contains(',') {
-            table = line_text.trim_matches(['[', ']']).trim();
+        if let Some(name) = header(line_text) {
+            table = name;
             key = None;
         } else if let Some((name, _)) = line_text.split_once('=') {
             key = Some(name.trim());
@@ -44,7 +62,7 @@ fn field(text: &str, line: usize) -> String {
 }
 
 /// `invalid type: X, expected Y` → `field: Y, found X`, and the like.
-fn in_our_words(field: &str, line: usize, said: &str) -> String {
+fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> String {
     let table = field.rsplit_once('.').map_or("", |(table, _)| table);
     for start in ["invalid type: ", "invalid value: ", "invalid length "] {
         if let Some((found, expected)) =
@@ -70,6 +88,15 @@ fn in_our_words(field: &str, line: usize, said: &str) -> String {
         let table = if dot.is_empty() { "" } else { field };
         return format!("{table}{dot}{missing}, which is missing");
     }
+    // What the reader took it for is of no help.
+    let no_value =
+        ["invalid ", "string values must be", "unexpected key or value", "integer number"];
+    if let Some(value) = value.filter(|_| no_value.iter().any(|start| said.starts_with(start))) {
+        let found = if value.is_empty() { "nothing" } else { value };
+        return format!(
+            "{field}: text in quotes, true or false, a number or a list, found {found}"
+        );
+    }
     match field {
         "" => format!("sound TOML: {said}"),
         field => format!("{field}: {said}"),
@@ -81,6 +108,7 @@ fn plain(expected: &str) -> &str {
     match expected {
         "u32" | "u64" | "usize" => "a whole number, 0 or more",
         "f64" => "a number",
+        "a boolean" => "true or false",
         "a sequence" => "a list",
         other => other,
     }
@@ -92,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_field_is_the_table_above_and_the_key_on_the_line() {
-        let text = "title = \"t\"\n[cpu]\n[[node]]\nid = 0\ncpus = 2\nslit = [\n  [10],\n]\n";
+        let text = "title = \"t\"\n[cpu] # all\n[[node]]\nid = 0\ncpus = 2\nslit = [\n  [10],\n]\n";
         let of = |line| field(text, line);
         assert_eq!([of(1), of(2), of(4), of(5)], ["title", "cpu", "node.id", "node.cpus"]);
         assert_eq!(of(7), "node.slit", "in a list over several lines");

@@ -73,7 +73,29 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("[[10, 21], [21, 10]]", "[[10, 9], [9, 10]]", 24, "distance.slit", "11 to 254"),
     ("[[100, 200]", "[[300, 200]", 25, "distance.latency_ns", "nothing nearer"),
     ("[[100, 200]", "[[0, 200]", 25, "distance.latency_ns", "above 0"),
+    (
+        "[distance]",
+        "[coherence]\ntransfer_ns = [[9]]\n[distance]",
+        24,
+        "coherence.transfer_ns",
+        "2 rows of 2",
+    ),
+    (
+        "[distance]",
+        "[coherence]\ntransfer_ns = [[9, 0], [9, 9]]\n[distance]",
+        24,
+        "coherence.transfer_ns",
+        "above 0",
+    ),
+    ("[distance]", "[coherence]\ntransfer = 9\n[distance]", 24, "coherence", "`transfer_ns`"),
     ("latency_ns = [[100, 200], [200, 100]]", "latency = 5", 25, "distance", "`latency_ns`"),
+    (
+        "[links]\nbandwidth_mb_s = 10000",
+        "[links] # both\nbandwidth_mb_s = -2",
+        13,
+        "links.bandwidth_mb_s",
+        "found -2",
+    ),
     ("[distance]", "[distance", 23, "", "unclosed table"),
 ];
 
@@ -91,7 +113,7 @@ lines_per_operation = 10.0
 memory = \"all\"
 times = 5
 sleep_ms = 1.0
-[[process.phase]]
+[[process.phase]] # the second
 memory = \"slice\"
 seconds = 2.0
 ";
@@ -103,6 +125,7 @@ const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("copies = 2", "copies = \"two\"", 3, "process.copies", "a whole number, 0 or more"),
     ("at_once = 1", "at_once = 0", 4, "process.at_once", "above 0"),
     ("threads = 4\n", "", 2, "process.threads", "or process.threads_per_cpu, one of them"),
+    ("threads = 4", "", 2, "process.threads", "one of them"),
     ("threads = 4", "threads = 0", 5, "process.threads", "1 to 1000000"),
     ("threads = 4", "threads = 900000", 5, "process.threads", "at most 1000000 in all"),
     ("threads = 4", "threads_per_cpu = -0.5", 5, "process.threads_per_cpu", "above 0"),
@@ -125,8 +148,23 @@ const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("times = 5", "times = -5", 12, "process.phase.times", "found integer `-5`"),
     ("sleep_ms = 1.0", "sleep_ms = -1.0", 13, "process.phase.sleep_ms", "0 to 1e9"),
     ("sleep_ms = 1.0", "compute_ns = inf", 13, "process.phase.compute_ns", "0 to 1e9"),
-    ("sleep_ms = 1.0", "writes = \"no\"", 13, "process.phase.writes", "a boolean, found string"),
+    (
+        "sleep_ms = 1.0",
+        "writes = \"no\"",
+        13,
+        "process.phase.writes",
+        "true or false, found string",
+    ),
     ("seconds = 2.0", "seconds = 0.0", 16, "process.phase.seconds", "above 0"),
+    (
+        "sleep_ms = 1.0",
+        "writes = no # not",
+        13,
+        "process.phase.writes",
+        "true or false, a number or a list, found no",
+    ),
+    ("sleep_ms = 1.0", "writes =", 13, "process.phase.writes", "found nothing"),
+    ("memory = \"slice\"", "memory = slice", 15, "process.phase.memory", "text in quotes"),
     ("seconds = 2.0", "seconds = 2.0\nnice = 5", 17, "process.phase", "`sleep_ms`"),
 ];
 

@@ -44,7 +44,9 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         print(args.output, &comparison, pages)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if args.placements.contains(&Placement::Numad) {
+    let placements: Vec<Placement> =
+        args.placements.iter().map(|placement| placement.live()).collect::<Result<_>>()?;
+    if placements.contains(&Placement::Numad) {
         numad::check(args.workload.size_bytes())?;
     }
     let interrupted = interrupt::flag()?;
@@ -55,7 +57,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     };
     let progress = Progress::new(args);
     let mut cells = Vec::new();
-    let outcome = measure(args, site.as_mut(), &progress, &mut results, &mut cells);
+    let outcome = measure(args, &placements, site.as_mut(), &progress, &mut results, &mut cells);
     progress.finish();
     let mut comparison = comparison(args, site.as_ref(), &cells);
     site.end();
@@ -96,8 +98,7 @@ fn comparison(args: &Compare, site: &dyn Site, cells: &[Cell]) -> Comparison {
         until: args.until.map(|width| Until::of(width, &placements)),
         placements,
         numad_interval_seconds: args
-            .placements
-            .contains(&Placement::Numad)
+            .has(Placement::Numad)
             .then_some([args.numad_interval.least, args.numad_interval.greatest]),
         against: None,
     }
@@ -130,7 +131,7 @@ fn set_beside(now: &Comparison, then: &Comparison, file: &str) -> Option<Against
 
 /// Intervals are of ratios to bind.
 fn check_until(args: &Compare) -> Result<()> {
-    let bind = args.placements.contains(&Placement::Bind);
+    let bind = args.has(Placement::Bind);
     if bind && args.placements.len() > 1 {
         return Ok(());
     }
@@ -139,6 +140,7 @@ fn check_until(args: &Compare) -> Result<()> {
 
 fn measure(
     args: &Compare,
+    placements: &[Placement],
     site: &mut dyn Site,
     progress: &Progress,
     results: &mut Results,
@@ -147,7 +149,7 @@ fn measure(
     let mut random = fastrand::Rng::with_seed(args.seed);
     let mut run = 0;
     while goes_on(args, run, cells) {
-        let mut order = args.placements.clone();
+        let mut order = placements.to_vec();
         random.shuffle(&mut order);
         for placement in order {
             progress.begin(run, placement);

@@ -2,12 +2,12 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
-use crate::args::{Compare, Format, OnOff, Placement, Resize, SimPlacement, Simulate};
+use crate::args::{Compare, Compared, Format, OnOff, Resize, Simulate};
 use crate::output::{self, NewFile};
 use crate::simulation::{self, Job, find, page, places, timeline};
 
@@ -108,6 +108,9 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     for (option, used) in not_simulated {
         ensure!(!used, "{option} does not go with --on sim:{machine}: leave it out");
     }
+    // Before anything is simulated.
+    let placements: Vec<_> =
+        args.placements.iter().map(|placement| placement.simulated()).collect::<Result<_>>()?;
     let machine = find::machine(machine)?;
     let defaults = given.name.defaults(machine.cpus(), given.quick);
     let resize = Resize {
@@ -119,34 +122,19 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     ensure!(workload.process.len() == 1, "{} is simulated by simulate only", workload.name);
     let mut cells = Vec::new();
     for run in 0..args.runs {
-        for &placement in &args.placements {
+        for (told, &placement) in args.placements.iter().zip(&placements) {
             let job = Job {
                 machine: &machine,
                 workload: &workload,
-                placement: simulated(placement)?,
+                placement,
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
             };
-            let name = placement.to_string();
-            let cell = simulation::cell(job.placement, run, &job.run(false)?);
-            cells.push(Cell { placement: name, ..cell });
+            let cell = simulation::cell(placement, run, &job.run(false)?);
+            cells.push(Cell { placement: told.to_string(), ..cell });
         }
     }
-    let names: Vec<String> = args.placements.iter().map(ToString::to_string).collect();
+    let names: Vec<String> = args.placements.iter().map(Compared::to_string).collect();
     let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
     Ok(whole.comparison(&names, &cells))
-}
-
-/// The simulator's name for a placement.
-fn simulated(placement: Placement) -> Result<SimPlacement> {
-    Ok(match placement {
-        Placement::Numad => bail!("numad is not simulated: leave out --on, or numad"),
-        Placement::Off => SimPlacement::Off,
-        Placement::Kernel => SimPlacement::Mainline,
-        Placement::Bind => SimPlacement::Bind,
-        Placement::Inverse => SimPlacement::Inverse,
-        Placement::Interleave => SimPlacement::Interleave,
-        Placement::Herd => SimPlacement::Herd,
-        Placement::HerdTasks => SimPlacement::HerdTasks,
-    })
 }

@@ -250,7 +250,7 @@ impl HostSite {
                 0 => String::new(),
                 pages => format!(", reserves {pages} huge pages on each node"),
             },
-            match args.placements.contains(&Placement::Numad) {
+            match args.has(Placement::Numad) {
                 false => "",
                 true => ", runs numad, which may bind any large and busy process and leaves it so",
             }

@@ -156,9 +156,8 @@ fn herd(machine: &Machine, workload: &Workload, bandwidth: bool, seed: u64) -> R
 
 /// A line takes 64 ns locally, 134 ns remotely, 99 ns where half of it is remote, and memory carries
 /// two lines for a written one: four threads ask a node for 4 × 2 × 1000 of its 4000 MB/s, and two
-/// nodes for 4 × 2 × 646 of their 8000. So spread they are up to 29 % faster. What comes of that hangs on
-/// the seed: one memory carries it in 80.5 s; with it 70.3, 67.6 and 69.2 s, and of eight seeds one takes
-/// 79.8 s, in which tasks and pages go to and fro.
+/// nodes for 4 × 2 × 646 of their 8000. So spread they are up to 29 % faster. One memory carries it in
+/// 80.5 s; with it 70.5, 66.8 and 70.0 s, and 66.8 to 73.2 s over twelve seeds.
 #[test]
 fn groups_that_one_memory_does_not_carry_are_faster_on_two() {
     let machine = Machine::parse("narrow", "narrow.toml", NARROW).unwrap();

@@ -2,11 +2,13 @@
 //! `balance --tune-kernel`, with simulated time in place of the clock.
 
 use anyhow::Result;
-use numaherd_control::{Controller, Found, Pace, Turn};
+use numaherd_control::{Controller, Found, Pace};
 use numaherd_model::{Nanos, Placement, WorldError};
 use numaherd_placement::Scan;
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
+
+use super::moves;
 
 /// Between two moments at which it is listened.
 const NAP: Nanos = Nanos(50_000_000);
@@ -38,7 +40,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         if turn.acted() {
             last_change = sim.time();
         }
-        balanced.moves.extend(moves(&turn));
+        balanced.moves.extend(moves::told(turn.snapshot.time, &turn.plan.actions, &turn.outcomes));
         balanced.converged = turn.plan.converged.then_some(last_change);
         faults = (faults.0 + turn.faults as u64, faults.1 + turn.fault_pages.0);
         let next_scan = scan.after(&turn.snapshot, &turn.plan, faults);
@@ -66,13 +68,4 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         }
     }
     Ok(balanced)
-}
-
-fn moves(turn: &Turn) -> impl Iterator<Item = Move> + '_ {
-    let when = format!("{:.2} s", turn.snapshot.time.as_secs_f64());
-    turn.plan.actions.iter().zip(&turn.outcomes).map(move |(action, outcome)| Move {
-        when: when.clone(),
-        what: action.to_string(),
-        outcome: outcome.to_string(),
-    })
 }

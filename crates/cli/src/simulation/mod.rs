@@ -4,6 +4,7 @@
 mod ablations;
 mod beside;
 pub mod find;
+mod moves;
 pub mod page;
 pub mod places;
 #[cfg(test)]

@@ -259,3 +259,30 @@ fn a_published_table_stands_beside_ours() {
     assert!(list.contains("autonuma-slides") && list.contains("pft-"), "{list}");
     run(&mut numaherd(&["reproduce", "nope"])).refuses(1, &["'nope'", "autonuma-slides"]);
 }
+
+/// `compare --on sim:M` takes what `simulate` takes; a kernel that runs has not all of it, and says so
+/// before anything boots.
+#[test]
+fn compare_takes_every_placement_that_is_simulated() {
+    let of = |placements: &str| {
+        let words =
+            ["compare", "numa02", "--on", "sim:2x4", "--quick", "--runs", "1", "-o", "json"];
+        let told = run(numaherd(&words).args(["--placements", placements])).ends_with(0).stdout;
+        let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let told = json["placements"].as_array().unwrap().iter();
+        told.map(|p| (p["name"].clone(), p["seconds"]["median"].clone())).collect::<Vec<_>>()
+    };
+    let all = "upstream,kernel,mainline,autonuma,autonuma-march,autonuma-thp,balancenuma,\
+               numacore-v17,numacore-v18,herd-tasks";
+    let all = of(all);
+    let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str().unwrap()).collect();
+    assert_eq!(names[..4], ["off", "kernel", "mainline", "autonuma"]);
+    assert_eq!((names.len(), &all[1].1), (10, &all[2].1), "the kernel's balancing is mainline's");
+    let refuses = |code, words: &[&str], says: &[&str]| {
+        run(&mut numaherd(&[&["compare", "numa02", "--placements"], words].concat()))
+            .refuses(code, says);
+    };
+    refuses(1, &["mainline"], &["mainline", "--on sim:MACHINE", "numad"]);
+    refuses(1, &["numad", "--on", "sim:2x4"], &["numad is not simulated", "autonuma-thp"]);
+    refuses(2, &["fastest", "--on", "sim:2x4"], &["'fastest'", "balancenuma"]);
+}

@@ -31,6 +31,8 @@ impl Machine {
         let memory_mb_s = (2.0 * STREAM_MB_S * f64::from(most)).max(LEAST_MEMORY_MB_S);
         let guessed = "guessed: a server of today; a topology does not say";
         let figures = ["cpu", "memory", "links", "distance.latency_ns"];
+        let latency_ns: Vec<Vec<f64>> =
+            slit.iter().map(|row| row.iter().map(|&d| f64::from(d) * 10.0).collect()).collect();
         Machine {
             name: name.into(),
             title: format!("made from {name}"),
@@ -43,10 +45,8 @@ impl Machine {
             memory_mb_s: vec![memory_mb_s; nodes.len()],
             links: nearest(&slit).into_iter().map(|(a, b)| (a, b, memory_mb_s / 2.0)).collect(),
             stores_fetch: true,
-            latency_ns: slit
-                .iter()
-                .map(|row| row.iter().map(|&d| f64::from(d) * 10.0).collect())
-                .collect(),
+            transfer_ns: latency_ns.clone(),
+            latency_ns,
             slit,
             node: nodes,
             kernel: KernelCosts::default(),

@@ -46,8 +46,7 @@ struct File {
     _cache: Option<toml::Table>,
     #[serde(rename = "llc")]
     _llc: Option<toml::Table>,
-    #[serde(rename = "coherence")]
-    _coherence: Option<toml::Table>,
+    coherence: Option<Coherence>,
     prefetch: Option<Prefetch>,
     memory: Option<Memory>,
     links: Option<Links>,
@@ -69,6 +68,12 @@ struct CpuTable {
 
 fn one() -> u32 {
     1
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Coherence {
+    transfer_ns: Option<Vec<Vec<f64>>>,
 }
 
 #[derive(Deserialize)]
@@ -184,6 +189,7 @@ impl File {
             None => vec![f64::INFINITY; nodes],
         };
         let links = self.links(&latency_ns)?;
+        let transfer_ns = self.transfers(&latency_ns)?;
         self.check_kernel()?;
         let stores_fetch = self.prefetch.as_ref().and_then(|p| p.stores_fetch).unwrap_or(true);
         Ok(Machine {
@@ -196,6 +202,7 @@ impl File {
             node: self.node,
             slit: self.distance.slit,
             latency_ns,
+            transfer_ns,
             kernel: self.sim.map(|sim| sim.kernel).unwrap_or_default(),
             provenance: self.provenance,
         })
@@ -279,6 +286,18 @@ impl File {
             return Err(("distance.latency_ns", expected.into()));
         }
         Ok(latency_ns.clone())
+    }
+
+    fn transfers(&self, latency_ns: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, Wrong> {
+        let nodes = self.node.len();
+        let told = self.coherence.as_ref().and_then(|coherence| coherence.transfer_ns.as_ref());
+        let transfer_ns = told.map_or(latency_ns, Vec::as_slice).to_vec();
+        if transfer_ns.len() != nodes || transfer_ns.iter().any(|row| row.len() != nodes) {
+            let expected = format!("coherence.transfer_ns: {nodes} rows of {nodes}");
+            return Err(("coherence.transfer_ns", expected));
+        }
+        transfer_ns.iter().flatten().try_for_each(|&ns| positive("coherence.transfer_ns", ns))?;
+        Ok(transfer_ns)
     }
 
     fn cpu(&self, local_ns: f64) -> Result<Cpu, Wrong> {
@@ -370,8 +389,8 @@ fn line_of(text: &str, field: &str) -> usize {
     let mut found = 1;
     for (line, number) in text.lines().zip(1..) {
         let line = line.trim();
-        if line.starts_with('[') {
-            in_table = line.trim_matches(|c| c == '[' || c == ']') == table;
+        if let Some(name) = wrong::header(line) {
+            in_table = name == table;
             if in_table && (found == 1 || key.is_empty()) {
                 found = number;
             }
