@@ -83,11 +83,16 @@ impl FileJournal {
 }
 
 /// Makes the folder for journals where it is not there, closed to others.
+fn make_folder(dir: &Path, user: u32) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    check_owner(dir, user)
+}
+
+/// Makes sure that a folder is this user's.
 ///
 /// # Errors
-/// It cannot be made, or it is somebody else's.
-pub fn make_folder(dir: &Path, user: u32) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+/// It is somebody else's, or not there.
+pub fn check_owner(dir: &Path, user: u32) -> io::Result<()> {
     let owner = std::fs::metadata(dir)?.uid();
     if owner != user {
         return Err(io::Error::other(format!(
