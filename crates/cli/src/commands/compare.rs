@@ -4,7 +4,7 @@
 //! the seed. Every result is written to the results file as soon as it is there, and what was
 //! measured is printed even if the rest fails.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -257,10 +257,14 @@ fn print(format: Format, comparison: &Comparison, pages: Pages) -> Result<()> {
     pages.write(|| chart::page(comparison), || chart::svg(comparison))
 }
 
-/// The results file: one cell a line.
+/// The results file: one cell a line. Until there is one, the place is as it was.
 struct Results {
     path: PathBuf,
     file: File,
+    /// It was not there before.
+    made: bool,
+    /// There is a cell in it.
+    begun: bool,
     /// Every line given so far was written.
     whole: bool,
 }
@@ -280,11 +284,18 @@ impl Results {
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let failed = || format!("cannot write results to {}", path.display());
         std::fs::create_dir_all(parent.unwrap_or(Path::new("."))).with_context(failed)?;
-        let file = File::create(&path).with_context(failed)?;
-        Ok(Results { path, file, whole: true })
+        let made = !path.exists();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.with_context(failed)?;
+        Ok(Results { path, file, made, begun: false, whole: true })
     }
 
     fn write(&mut self, cell: &Cell) -> Result<()> {
+        if !self.begun {
+            // A device has no length.
+            let _ = self.file.set_len(0);
+            self.begun = true;
+        }
         let line = serde_json::to_string(cell)? + "\n";
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         let told = match written {
@@ -296,6 +307,15 @@ impl Results {
         };
         self.whole &= told.is_ok();
         told
+    }
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        if self.made && !self.begun {
+            // Whoever took it away meanwhile has done it.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
