@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use numaherd_lab::LabError;
 use numaherd_lab::kernel::cache_dir;
+use numaherd_linux::sys::signal;
 use numaherd_report::{
     Against, Cell, Comparison, CpuCounts, Until, against, chart, interval, text,
 };
@@ -37,6 +38,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     // What can never be written is told before anything is measured.
     let pages = Pages::at(args.html.as_deref(), args.svg.as_deref())?;
     if let On::Sim(machine) = &args.on {
+        signal::end_with_a_word();
         let mut comparison = simulate::comparison(args, machine)?;
         if let Some((file, then)) = &then {
             comparison.against = set_beside(&comparison, then, file);
