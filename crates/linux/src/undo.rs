@@ -85,7 +85,7 @@ pub fn undo(root: &Path, trail: Trail<'_>, dry_run: bool) -> Undone {
 /// The same on a kernel of the caller's.
 pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undone {
     let Trail { changes, mark, since } = trail;
-    let mut undoing = Undoing { system, since, dry_run, undone: Undone::default() };
+    let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
     undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
     let masks = masks_set(changes, since);
@@ -138,8 +138,6 @@ fn masks_set(changes: &[(Nanos, Change)], since: u64) -> Masks {
 /// What undoing works with.
 struct Undoing<'a> {
     system: &'a mut dyn System,
-    /// Threads that started later may have been born with a mask of ours.
-    since: u64,
     dry_run: bool,
     undone: Undone,
 }
@@ -231,14 +229,10 @@ impl Undoing<'_> {
         let whole = self.system.mask(tgid, stat.id.tid);
         let usable = usable(self.system, tgid, stat.id.tid).ok()?;
         let lineage = self.lineage(tgid);
-        let born = stat.id.start;
-        let newborn = born >= self.since;
+        let (born, main) = (stat.id.start, stat.id.tid == tgid);
         // Who was there before the mask was set was not born with it: what it shows, its cpuset may have
-        // left. But a thread that we placed becomes its process's first when it executes a program.
-        let may = |set: &Set| match newborn {
-            true => born >= set.from,
-            false => lineage.first() == Some(&set.process),
-        };
+        // left. But a thread that we placed becomes its process's main one when it executes a program.
+        let may = |set: &Set| born >= set.from || main && lineage.first() == Some(&set.process);
         let fits = |mask: &CpuSet| {
             whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
                 || *mask != now && mask.intersection(&usable).is_empty()
@@ -246,7 +240,7 @@ impl Undoing<'_> {
         let all = masks.iter().filter(|(mask, _)| fits(mask));
         let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
         let fit = all.filter(|(mask, set)| {
-            let kin = newborn && lineage.contains(&set.process);
+            let kin = born >= set.from && lineage.contains(&set.process);
             may(set) && (**mask == now || is_inherited(&now, mask, &set.owner, &usable, kin))
         });
         let (exact, cut): (Vec<_>, Vec<_>) = fit.partition(|(mask, _)| **mask == now);
