@@ -4,7 +4,7 @@
 //! setting the value, that it would have if nobody had balanced: today, and when all cpusets are
 //! widened and all CPUs back.
 //!
-//! `SEED=N` runs one machine, `SWARM=N` so many (`make swarm`: 2000), both so many from that one on. A
+//! `SEED=N` runs one machine, `SWARM=N` so many (`make swarm`: 20000), both so many from that one on. A
 //! failure names its seed.
 
 mod faults;
