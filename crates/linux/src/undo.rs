@@ -229,10 +229,17 @@ impl Undoing<'_> {
         let whole = self.system.mask(tgid, stat.id.tid);
         let usable = usable(self.system, tgid, stat.id.tid).ok()?;
         let lineage = self.lineage(tgid);
-        let (born, main) = (stat.id.start, stat.id.tid == tgid);
+        // When it was born of a process, or who stands between the two was.
+        let born = |of: ProcessId| match lineage.iter().position(|process| *process == of) {
+            Some(0) => stat.id.start,
+            Some(nth) => lineage[nth - 1].start,
+            None => lineage.first().map_or(stat.id.start, |own| own.start),
+        };
         // Who was there before the mask was set was not born with it: what it shows, its cpuset may have
         // left. But a thread that we placed becomes its process's main one when it executes a program.
-        let may = |set: &Set| born >= set.from || main && lineage.first() == Some(&set.process);
+        let main = stat.id.tid == tgid;
+        let heir = |set: &Set| born(set.process) >= set.from;
+        let may = |set: &Set| heir(set) || main && lineage.first() == Some(&set.process);
         let fits = |mask: &CpuSet| {
             whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
                 || *mask != now && mask.intersection(&usable).is_empty()
@@ -240,14 +247,14 @@ impl Undoing<'_> {
         let all = masks.iter().filter(|(mask, _)| fits(mask));
         let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
         let fit = all.filter(|(mask, set)| {
-            let kin = born >= set.from && lineage.contains(&set.process);
+            let kin = heir(set) && lineage.contains(&set.process);
             may(set) && (**mask == now || is_inherited(&now, mask, &set.owner, &usable, kin))
         });
         let (exact, cut): (Vec<_>, Vec<_>) = fit.partition(|(mask, _)| **mask == now);
         // A mask of ours that a cpuset or hotplug cut may look like another of ours: whose child it is
         // says which.
         let both = || cut.iter().chain(&exact).map(|(_, set)| *set);
-        if let Some(set) = lineage.iter().find_map(|process| handed_down(*process, born, both())) {
+        if let Some(set) = lineage.iter().find_map(|of| handed_down(*of, born(*of), both())) {
             return Some(set.owner.clone());
         }
         // Nobody tells that it was born with that. If it shows all of its cpuset, that may be all there is
