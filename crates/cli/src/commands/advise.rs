@@ -41,7 +41,7 @@ const LEARNING: f64 = 4.0;
 /// Less than this is not worth moving anything. Guessed.
 const WORTH: f64 = 0.02;
 
-/// By how much a figure for the gain may be off. Chosen: what is wanted; three quarters of
+/// By how much a figure for the gain may be off. Chosen: what is wanted; four fifths of
 /// the cases measured keep it (docs/results/advise.md).
 const ERROR: f64 = 0.05;
 
