@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     let result = match parse() {
         Ok(Parsed::Pft(args)) => {
             signal::end_with_the_pipe();
+            signal::end_with_a_word();
             commands::pft::run(&args)
         }
         Ok(Parsed::Command(command)) => dispatch(*command),
@@ -79,6 +80,12 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     // these only print, and have nothing to put back
     if matches!(command, Command::Policy(_) | Command::Memtoy(_) | Command::Manual(_)) {
         signal::end_with_the_pipe();
+    }
+    // These take long, and have nothing to put back either. A bench of several processes speaks once.
+    if matches!(command, Command::Simulate(_) | Command::Reproduce(_) | Command::Calibrate(_))
+        || matches!(&command, Command::Bench(args) if args.part.is_none())
+    {
+        signal::end_with_a_word();
     }
     match command {
         Command::Topology(args) => commands::topology::run(&args),

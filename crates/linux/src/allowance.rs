@@ -31,8 +31,8 @@ pub fn is_still(current: &CpuSet, set: &CpuSet, usable: &CpuSet) -> bool {
 }
 
 /// Whether a task that may run on `current` may have been born with the mask `set`, whose owner's is
-/// `owner`. Where nothing of the mask can be seen, every task of the cpuset looks so: then only a
-/// thread born while we balanced of the process that we gave the mask (`kin`), for without us it would
+/// `owner`. Where nothing of the mask can be seen, every task of the cpuset looks so: then only what was
+/// born while we balanced of the process that we gave the mask (`kin`), for without us it would
 /// have its owner's; of others only those from whom the owner's mask takes nothing away.
 ///
 /// Example: a process was allowed 0-1,4-5, we set 0-1, a thread was born, and the cpuset became 4-7. The

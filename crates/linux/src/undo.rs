@@ -8,11 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use numaherd_model::{Change, CpuSet, ProcessId, TaskId};
+use numaherd_model::{Change, CpuSet, Nanos, ProcessId, TaskId};
 
 use crate::allowance::{is_inherited, is_still};
 use crate::live::custody::{is_untouched, put_back, usable};
 use crate::process::TaskStat;
+use crate::sys::clock;
 use crate::system::{Running, System};
 
 /// Looks at all tasks again after a pass that found some: they may have been forking.
@@ -27,9 +28,12 @@ type Masks = BTreeMap<CpuSet, Vec<Set>>;
 /// A task that had a mask of ours, and what its owner had allowed.
 #[derive(Clone)]
 struct Set {
+    task: TaskId,
     process: ProcessId,
-    leader: bool,
     owner: CpuSet,
+    /// From which tick on the task may have had it, and when it was to get another.
+    from: u64,
+    until: Option<u64>,
 }
 
 /// What was put back.
@@ -65,8 +69,8 @@ struct Entry {
 /// What a run leaves behind.
 #[derive(Clone, Copy, Debug)]
 pub struct Trail<'a> {
-    /// Its changes, oldest first.
-    pub changes: &'a [Change],
+    /// Its changes, oldest first, and when each was written down, since `since` or later.
+    pub changes: &'a [(Nanos, Change)],
     /// The `NAME=value` that its descendants carry in their environment.
     pub mark: Option<&'a str>,
     /// Start time of the process that made the changes.
@@ -81,18 +85,13 @@ pub fn undo(root: &Path, trail: Trail<'_>, dry_run: bool) -> Undone {
 /// The same on a kernel of the caller's.
 pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undone {
     let Trail { changes, mark, since } = trail;
-    let mut undoing = Undoing { system, since, dry_run, undone: Undone::default() };
+    let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
     undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
-    let mut masks = Masks::new();
-    for (index, change) in changes.iter().enumerate() {
+    let masks = masks_set(changes, since);
+    for (index, (_, change)) in changes.iter().enumerate() {
         let Change::Affinity { task, process, before, after } = change else { continue };
         let last = index + 1 == changes.len();
-        if after != before {
-            let leader = task.tid == process.tgid;
-            let set = Set { process: *process, leader, owner: before.clone() };
-            masks.entry(after.clone()).or_default().push(set);
-        }
         let earlier = tasks.remove(task).map(|entry| entry.after).filter(|_| last);
         let (before, after) = (before.clone(), after.clone());
         tasks.insert(*task, Entry { tgid: process.tgid, before, after, earlier });
@@ -114,11 +113,31 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
     undoing.undone
 }
 
+/// The masks that a run set; a release is none.
+fn masks_set(changes: &[(Nanos, Change)], since: u64) -> Masks {
+    let mut masks = Masks::new();
+    let mut latest: BTreeMap<TaskId, (CpuSet, usize)> = BTreeMap::new();
+    for (written, change) in changes {
+        let Change::Affinity { task, process, before, after } = change else { continue };
+        let from = since + written.0 / clock::tick().0;
+        if let Some((mask, nth)) = latest.remove(task)
+            && let Some(before) = masks.get_mut(&mask)
+        {
+            before[nth].until = Some(from);
+        }
+        if after != before {
+            let set = masks.entry(after.clone()).or_default();
+            latest.insert(*task, (after.clone(), set.len()));
+            let (task, process, owner) = (*task, *process, before.clone());
+            set.push(Set { task, process, owner, from, until: None });
+        }
+    }
+    masks
+}
+
 /// What undoing works with.
 struct Undoing<'a> {
     system: &'a mut dyn System,
-    /// Threads that started later may have been born with a mask of ours.
-    since: u64,
     dry_run: bool,
     undone: Undone,
 }
@@ -202,58 +221,64 @@ impl Undoing<'_> {
         family
     }
 
-    /// What the owner allowed a task that shows a mask of ours, if it does: as [`Undoing::owner_of`] has
-    /// it; failing that, as the first had it that we ever gave that mask.
+    /// What the owner allowed a task that shows a mask of ours, if it does: as its own process or the
+    /// nearest ancestor had it that we gave that mask; failing that, as the first had it, where that does
+    /// no harm.
     fn inherited(&mut self, stat: &TaskStat, tgid: u32, masks: &Masks) -> Option<CpuSet> {
         let now = self.system.affinity(stat.id.tid).ok()?;
         let whole = self.system.mask(tgid, stat.id.tid);
-        let mut exact = masks.get(&now).cloned().unwrap_or_default();
-        exact.retain(|_| whole.as_ref().is_none_or(|whole| whole.is_subset(&now)));
         let usable = usable(self.system, tgid, stat.id.tid).ok()?;
+        let lineage = self.lineage(tgid);
+        // When it was born of a process, or who stands between the two was.
+        let born = |of: ProcessId| match lineage.iter().position(|process| *process == of) {
+            Some(0) => stat.id.start,
+            Some(nth) => lineage[nth - 1].start,
+            None => lineage.first().map_or(stat.id.start, |own| own.start),
+        };
+        // Who was there before the mask was set was not born with it: what it shows, its cpuset may have
+        // left. But a thread that we placed becomes its process's main one when it executes a program.
+        let main = stat.id.tid == tgid;
+        let heir = |set: &Set| born(set.process) >= set.from;
+        let may = |set: &Set| heir(set) || main && lineage.first() == Some(&set.process);
         let fits = |mask: &CpuSet| {
             whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
-                || mask.intersection(&usable).is_empty()
+                || *mask != now && mask.intersection(&usable).is_empty()
         };
-        let leader = self.system.stat(tgid, tgid).ok().flatten();
-        let own = leader.map(|leader| ProcessId { tgid, start: leader.id.start });
-        let newborn = stat.id.start >= self.since;
-        let all = masks.iter().filter(|(mask, _)| **mask != now && fits(mask));
+        let all = masks.iter().filter(|(mask, _)| fits(mask));
         let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
-        let cut = all.filter(|(mask, set)| {
-            let kin = newborn && Some(set.process) == own;
-            is_inherited(&now, mask, &set.owner, &usable, kin)
+        let fit = all.filter(|(mask, set)| {
+            let kin = heir(set) && lineage.contains(&set.process);
+            may(set) && (**mask == now || is_inherited(&now, mask, &set.owner, &usable, kin))
         });
-        let cut: Vec<Set> = cut.map(|(_, set)| set.clone()).collect();
+        let (exact, cut): (Vec<_>, Vec<_>) = fit.partition(|(mask, _)| **mask == now);
         // A mask of ours that a cpuset or hotplug cut may look like another of ours: whose child it is
         // says which.
-        let both: Vec<Set> = cut.iter().chain(&exact).cloned().collect();
-        let first = || exact.first().or(cut.first()).map(|set| set.owner.clone());
-        self.owner_of(tgid, &both).or_else(first)
+        let both = || cut.iter().chain(&exact).map(|(_, set)| *set);
+        if let Some(set) = lineage.iter().find_map(|of| handed_down(*of, born(*of), both())) {
+            return Some(set.owner.clone());
+        }
+        // Nobody tells that it was born with that. If it shows all of its cpuset, that may be all there is
+        // to it, and only who was free to use all CPUs is put back without harm.
+        let owner = exact.iter().chain(&cut).next().map(|(_, set)| set.owner.clone())?;
+        let possible = self.system.possible().ok()?;
+        (now != usable || possible.is_subset(&owner)).then_some(owner)
     }
 
-    /// As for the task's own process, or the nearest ancestor that we gave that mask. Of several in a
-    /// process, its main thread: it starts most.
-    fn owner_of(&mut self, tgid: u32, set: &[Set]) -> Option<CpuSet> {
-        // By start time too: a pid may be another's by now.
-        let of = |process: ProcessId| {
-            let latest =
-                |leader: bool| set.iter().rfind(|s| s.process == process && (s.leader || !leader));
-            latest(true).or_else(|| latest(false)).map(|set| set.owner.clone())
-        };
+    /// A process and its ancestors, nearest first; by start time too: a pid may be another's by now.
+    fn lineage(&mut self, tgid: u32) -> Vec<ProcessId> {
+        let mut lineage = Vec::new();
         let mut next = tgid;
-        for _ in 0..MOST_ANCESTORS {
-            let stat = self.system.stat(next, next).ok().flatten()?;
-            if let Some(owner) = of(ProcessId { tgid: next, start: stat.id.start }) {
-                return Some(owner);
-            }
+        while lineage.len() < MOST_ANCESTORS {
+            let Some(stat) = self.system.stat(next, next).ok().flatten() else { break };
+            lineage.push(ProcessId { tgid: next, start: stat.id.start });
             next = stat.ppid;
         }
-        None
+        lineage
     }
 
-    fn knobs(&mut self, changes: &[Change]) {
+    fn knobs(&mut self, changes: &[(Nanos, Change)]) {
         let mut knobs: BTreeMap<&Path, (&str, &str)> = BTreeMap::new();
-        for change in changes {
+        for (_, change) in changes {
             let Change::Knob { path, before, after } = change else { continue };
             knobs.entry(path).and_modify(|knob| knob.1 = after).or_insert((before, after));
         }
@@ -273,6 +298,19 @@ impl Undoing<'_> {
             }
         }
     }
+}
+
+/// Of masks that a process had, the likeliest that a child was born with: one that a thread had then, the
+/// main thread's, which starts most, and the latest.
+fn handed_down<'a>(
+    process: ProcessId,
+    born: u64,
+    all: impl Iterator<Item = &'a Set>,
+) -> Option<&'a Set> {
+    let own = all.filter(|set| set.process == process);
+    own.max_by_key(|set| {
+        (set.until.is_none_or(|until| until > born), set.task.tid == process.tgid, set.from)
+    })
 }
 
 #[cfg(test)]
@@ -309,13 +347,35 @@ mod tests {
         }
     }
 
-    fn change(task: TaskId, before: &CpuSet, after: &CpuSet) -> Change {
+    fn change(task: TaskId, before: &CpuSet, after: &CpuSet) -> (Nanos, Change) {
         let process = ProcessId { tgid: task.tid, start: task.start };
-        Change::Affinity { task, process, before: before.clone(), after: after.clone() }
+        (Nanos(0), Change::Affinity { task, process, before: before.clone(), after: after.clone() })
     }
 
-    fn trail<'a>(changes: &'a [Change], mark: Option<&'a str>) -> Trail<'a> {
+    fn trail<'a>(changes: &'a [(Nanos, Change)], mark: Option<&'a str>) -> Trail<'a> {
         Trail { changes, mark, since: 0 }
+    }
+
+    /// Thread 5 of process 4 was given CPU 1 at tick 10 in place of its owner's 0-1, and CPU 2 at tick 20 in
+    /// place of 1-2, for its owner had changed it; the main thread was given CPU 1 at tick 30.
+    #[test]
+    fn what_a_child_was_born_with_depends_on_when() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        let process = ProcessId { tgid: 4, start: 1 };
+        let change = |ticks, tid, before, after| {
+            let (task, before, after) = (TaskId { tid, start: 1 }, cpus(before), cpus(after));
+            (Nanos(ticks * clock::tick().0), Change::Affinity { task, process, before, after })
+        };
+        let masks = masks_set(
+            &[change(9, 5, "0-1", "1"), change(19, 5, "1-2", "2"), change(29, 4, "0-3", "1")],
+            1,
+        );
+        let spans = |mask| masks[&cpus(mask)].iter().map(|set| (set.from, set.until));
+        assert!(spans("1").eq([(10, Some(20)), (30, None)]) && spans("2").eq([(20, None)]));
+        let born_by = |born| masks[&cpus("1")].iter().filter(move |set| set.from <= born);
+        assert_eq!(handed_down(process, 15, born_by(15)).unwrap().owner, cpus("0-1"));
+        assert_eq!(handed_down(process, 31, born_by(31)).unwrap().owner, cpus("0-3"));
+        assert!(handed_down(ProcessId { start: 2, ..process }, 31, born_by(31)).is_none());
     }
 
     /// All CPUs, and one of them; None on a machine with one CPU, where nothing can be told
@@ -382,10 +442,9 @@ mod tests {
     #[test]
     fn knobs_go_back_to_the_first_value_unless_changed_since() {
         let dir = tempfile::tempdir().unwrap();
-        let knob = |name: &str, before: &str, after: &str| Change::Knob {
-            path: dir.path().join(name),
-            before: before.into(),
-            after: after.into(),
+        let knob = |name: &str, before: &str, after: &str| {
+            let path = dir.path().join(name);
+            (Nanos(0), Change::Knob { path, before: before.into(), after: after.into() })
         };
         let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
         write("ours", "3\n");

@@ -7,6 +7,7 @@
 //! | [`demand`] | from a snapshot to an assignment problem in integers |
 //! | [`bundles`] | its larger half: who uses which memory |
 //! | [`teams`] | which tasks of a process share memory |
+//! | [`sharing`] | what follows if those share all of it of whom that is not known |
 //! | [`objects`] | which memory of several processes is the same |
 //! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
@@ -38,6 +39,7 @@ pub mod pages;
 pub mod relief;
 pub mod scan;
 pub mod search;
+pub mod sharing;
 pub mod teams;
 pub mod turns;
 pub mod units;

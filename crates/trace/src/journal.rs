@@ -83,11 +83,16 @@ impl FileJournal {
 }
 
 /// Makes the folder for journals where it is not there, closed to others.
+fn make_folder(dir: &Path, user: u32) -> io::Result<()> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    check_owner(dir, user)
+}
+
+/// Makes sure that a folder is this user's.
 ///
 /// # Errors
-/// It cannot be made, or it is somebody else's.
-pub fn make_folder(dir: &Path, user: u32) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+/// It is somebody else's, or not there.
+pub fn check_owner(dir: &Path, user: u32) -> io::Result<()> {
     let owner = std::fs::metadata(dir)?.uid();
     if owner != user {
         return Err(io::Error::other(format!(
@@ -120,8 +125,8 @@ pub struct LeftBehind {
     pub about: String,
     /// Left in place on purpose.
     pub kept: bool,
-    /// Changes, oldest first.
-    pub changes: Vec<Change>,
+    /// Changes, oldest first, and when each was written down, since the journal's begin.
+    pub changes: Vec<(Nanos, Change)>,
 }
 
 impl LeftBehind {
@@ -139,7 +144,7 @@ impl LeftBehind {
         let (mut kept, mut changes) = (false, Vec::new());
         for line in lines {
             match line.event {
-                Event::Before(change) => changes.push(change),
+                Event::Before(change) => changes.push((line.t, change)),
                 Event::End { kept: on_purpose } => kept = on_purpose,
                 _ => {}
             }
@@ -150,7 +155,7 @@ impl LeftBehind {
     /// The same with the machine's settings only: tasks stay where they are.
     #[must_use]
     pub fn settings(mut self) -> LeftBehind {
-        self.changes.retain(|change| matches!(change, Change::Knob { .. }));
+        self.changes.retain(|(_, change)| matches!(change, Change::Knob { .. }));
         self
     }
 
@@ -199,6 +204,11 @@ mod tests {
         Change::Knob { path: "/proc/sys/x".into(), before: "0".into(), after: after.into() }
     }
 
+    /// Without when they were written down.
+    fn changes(left: &LeftBehind) -> Vec<Change> {
+        left.changes.iter().map(|(_, change)| change.clone()).collect()
+    }
+
     #[test]
     fn what_was_written_before_a_kill_is_found_again() {
         let dir = tempfile::tempdir().unwrap();
@@ -213,7 +223,8 @@ mod tests {
         torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
         let found = LeftBehind::find(dir.path(), user).unwrap();
         assert_eq!(found.len(), 1);
-        assert_eq!((found[0].pid, found[0].changes.clone()), (7, vec![knob("1"), knob("2")]));
+        assert_eq!((found[0].pid, changes(&found[0])), (7, vec![knob("1"), knob("2")]));
+        assert!(found[0].changes[0].0 <= found[0].changes[1].0, "{found:?}");
         assert!(FileJournal::create(dir.path(), user, "r1", begin()).is_err());
     }
 
@@ -255,7 +266,7 @@ mod tests {
         journal.before(&knob("1")).unwrap();
         let left = LeftBehind::read(journal.path()).unwrap().unwrap();
         assert_eq!(left.changes.len(), 2);
-        assert_eq!(left.settings().changes, [knob("1")]);
+        assert_eq!(changes(&left.settings()), [knob("1")]);
     }
 
     #[test]

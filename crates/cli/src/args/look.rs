@@ -67,7 +67,7 @@ pub struct AdviseArgs {
     /// The process; its descendants are part of it
     #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
     pub pid: u32,
-    /// Look for so many seconds
+    /// Look for so many seconds, and for 4 where it takes those to see whether threads share memory
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_sample)]
     pub sample: f64,
     /// Go by the latencies in FILE, what topology --measure -o json said of this machine, instead

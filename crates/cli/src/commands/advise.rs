@@ -18,9 +18,9 @@ use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_model::{
-    Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, ProcessId, Snapshot,
+    Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, ProcessId, Snapshot, Waiting,
 };
-use numaherd_placement::Herd;
+use numaherd_placement::{Herd, sharing};
 use serde::Serialize;
 
 use super::balance::open_faults;
@@ -35,10 +35,13 @@ use projection::{Projection, project};
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
+/// So many seconds it looks at the least while it is not known whether threads share memory: as long as
+/// herd waits for that.
+const LEARNING: f64 = 4.0;
 /// Less than this is not worth moving anything. Guessed.
 const WORTH: f64 = 0.02;
 
-/// By how much a figure for the gain may be off. Chosen: what is wanted; three quarters of
+/// By how much a figure for the gain may be off. Chosen: what is wanted; four fifths of
 /// the cases measured keep it (docs/results/advise.md).
 const ERROR: f64 = 0.05;
 
@@ -60,8 +63,11 @@ struct Advice {
     remote_ratio: Option<f64>,
     /// Of the time it takes now.
     gain_interval: Option<[f64; 2]>,
-    /// The same as a figure, where the waiting for memory was counted; below 0 if it costs time.
+    /// The same as a figure, where the waiting for memory was counted; below 0 if it costs time. The
+    /// least that may come of it where it is not known whether threads share memory.
     gain: Option<f64>,
+    /// Whether enough faults tell how far its threads share memory.
+    sharing_known: bool,
     /// The share of its time that it waits for memory, and who counted it.
     waiting_share: Option<f64>,
     waiting_source: Option<&'static str>,
@@ -106,9 +112,13 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         machine = looking(process, None)?;
         (snapshot, _) = controller.plan(&mut machine)?;
     }
-    while begin.elapsed().as_secs_f64() < args.sample && !stop.load(Ordering::Relaxed) {
+    let mut wanted = args.sample;
+    while begin.elapsed().as_secs_f64() < wanted && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
-        (snapshot, _) = controller.plan(&mut machine)?;
+        let plan;
+        (snapshot, plan) = controller.plan(&mut machine)?;
+        let learning = matches!(plan.waiting, Some(Waiting::Sharing { .. }));
+        wanted = args.sample.max(if learning { LEARNING } else { 0.0 });
     }
     drop(machine);
     let stalls = look.and_then(|look| look.end(&topology));
@@ -146,42 +156,55 @@ struct Looked<'a> {
 
 fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let Looked { seconds, evidence, stalls, distances } = looked;
-    let told = project(&mut Herd::new(), snapshot.clone(), |from, to| distances.between(from, to));
+    let paper =
+        |snapshot| project(&mut Herd::new(), snapshot, |from, to| distances.between(from, to));
+    let (apart, shared) = (paper(snapshot.clone()), sharing::if_shared(snapshot).map(paper));
     let ratio = ratio(snapshot, &distances);
     let busy: u64 = snapshot.tasks.iter().map(|task| u64::from(task.busy_permille)).sum();
     let own_cpus = busy as f64 / 1000.0;
     // Page tables do not tell who uses what. Where that is all there is and no process as a whole
     // has to move, it is open what balance will find once it has the kernel take faults.
-    let open = snapshot.grade == EvidenceGrade::ResidentPages && told.tasks + told.pages == 0;
+    let open = snapshot.grade == EvidenceGrade::ResidentPages && !apart.moves();
     let counted = stalls.as_ref().and_then(|stalls| {
+        let gain = |told: &Projection| expectation::gain(stalls, told, own_cpus, &distances);
         let gain = match open {
-            true => expectation::most(stalls, own_cpus, &distances)?,
-            false => expectation::gain(stalls, &told, own_cpus, &distances)?,
+            true => expectation::either(expectation::most(stalls, own_cpus, &distances)?, None),
+            false => expectation::either(gain(&apart)?, shared.as_ref().and_then(gain)),
         };
         Some((stalls, gain))
     });
     // Where nobody counts how much of its time it waits for memory, it is from none to all.
-    let shares = told.before.zip(told.after);
-    let gain = match counted {
+    let uncounted = |told: &Projection| {
+        let (before, after) = told.before.zip(told.after)?;
+        Some(estimate::gain(before, after, ratio.unwrap_or(1.0), Interval::UNKNOWN))
+    };
+    let gain = match &counted {
         Some((_, gain)) => {
             let of = |gain: f64| gain.clamp(0.0, 1.0);
-            let low = if open { 0.0 } else { gain - ERROR };
-            Some(Interval { low: of(low), high: of(gain + ERROR) })
+            let low = if open { 0.0 } else { gain.low - ERROR };
+            Some(Interval { low: of(low), high: of(gain.high + ERROR) })
         }
-        None => shares.map(|(before, after)| {
-            estimate::gain(before, after, ratio.unwrap_or(1.0), Interval::UNKNOWN)
-        }),
+        None => [Some(&apart), shared.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(uncounted)
+            .max_by(|a, b| a.high.total_cmp(&b.high)),
     };
-    let figure = counted.map(|(_, gain)| gain);
-    let most = figure.or(gain.map(|gain| gain.high));
-    let moves = told.tasks + told.pages > 0 || (open && figure.is_some());
+    let figure = counted.as_ref().map(|(_, gain)| gain.low);
+    let most = counted.as_ref().map(|(_, gain)| gain.high).or(gain.map(|gain| gain.high));
+    let sharing_known = shared.is_none();
+    let told = shared.filter(|_| !apart.moves()).unwrap_or(apart);
+    let moves = told.moves() || (open && figure.is_some());
     let worth_it = most.is_some_and(|most| most >= WORTH) && moves;
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
     let command = if worth_it { Some(balance(pid, &machine(true)?)) } else { None };
     let bytes_to_move = told.pages * snapshot.page_size.0;
-    let text = match (open, counted) {
-        (true, Some((stalls, most))) if worth_it => unsure(stalls, most),
-        _ => text(&told, gain, figure, bytes_to_move, move_seconds),
+    let text = match (open, &counted) {
+        (true, Some((stalls, most))) if worth_it => unsure(stalls, most.high),
+        _ => {
+            let counted = counted.as_ref().map(|(_, gain)| *gain);
+            text(&told, gain, counted, sharing_known, bytes_to_move, move_seconds)
+        }
     };
     Ok(Advice {
         pid,
@@ -197,9 +220,10 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         remote_ratio: ratio,
         gain_interval: gain.map(|gain| [gain.low, gain.high]),
         gain: figure,
-        waiting_share: counted.map(|(stalls, _)| stalls.waiting),
-        waiting_source: counted.map(|_| "emulator"),
-        local_share_counted: counted.and_then(|(stalls, _)| stalls.local_share()),
+        sharing_known,
+        waiting_share: counted.as_ref().map(|(stalls, _)| stalls.waiting),
+        waiting_source: counted.as_ref().map(|_| "emulator"),
+        local_share_counted: counted.as_ref().and_then(|(stalls, _)| stalls.local_share()),
         distance_source: distances.source(),
         worth_it,
         finding: Finding { pid: Some(pid), text, command },
@@ -232,7 +256,8 @@ fn unsure(stalls: &Stalls, most: f64) -> String {
 fn text(
     told: &Projection,
     gain: Option<Interval>,
-    figure: Option<f64>,
+    counted: Option<Interval>,
+    sharing_known: bool,
     bytes: u64,
     seconds: f64,
 ) -> String {
@@ -241,7 +266,7 @@ fn text(
             .into();
     };
     let now = format!("{} of its memory use is local", percent(before));
-    if told.tasks + told.pages == 0 {
+    if !told.moves() {
         return format!("{now}; herd would move nothing");
     }
     let moving = format!(
@@ -251,18 +276,26 @@ fn text(
         percent(after)
     );
     let end = if told.finished { "" } else { " and would not be all" };
-    if let Some(figure) = figure {
-        let worth = if figure < WORTH { ": not worth it, it brings" } else { " and brings" };
+    let doubt = match sharing_known {
+        true => "",
+        false => {
+            "; too few faults tell yet whether its threads share memory, a longer --sample may"
+        }
+    };
+    if let Some(Interval { low, high }) = counted {
+        let worth = if high < WORTH { ": not worth it, it brings" } else { " and brings" };
+        let brings = match low < high {
+            true => format!("{} to {}", percent(low), percent(high)),
+            false => percent(low),
+        };
         let error = percent(ERROR);
-        return format!("{now}; {moving}{end}{worth} {} of its time (± {error})", percent(figure));
+        return format!("{now}; {moving}{end}{worth} {brings} of its time (± {error}){doubt}");
     }
+    let most = percent(gain.high);
     if gain.high < WORTH {
-        return format!(
-            "{now}; {moving}{end}: not worth it, it brings {} at most",
-            percent(gain.high)
-        );
+        return format!("{now}; {moving}{end}: not worth it, it brings {most} at most{doubt}");
     }
-    format!("{now}; {moving}{end} and brings up to {} of its time", percent(gain.high))
+    format!("{now}; {moving}{end} and brings up to {most} of its time{doubt}")
 }
 
 fn table(advice: &Advice) -> String {

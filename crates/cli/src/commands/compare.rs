@@ -4,7 +4,7 @@
 //! the seed. Every result is written to the results file as soon as it is there, and what was
 //! measured is printed even if the rest fails.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use numaherd_lab::LabError;
 use numaherd_lab::kernel::cache_dir;
+use numaherd_linux::sys::signal;
 use numaherd_report::{
     Against, Cell, Comparison, CpuCounts, Until, against, chart, interval, text,
 };
@@ -37,6 +38,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     // What can never be written is told before anything is measured.
     let pages = Pages::at(args.html.as_deref(), args.svg.as_deref())?;
     if let On::Sim(machine) = &args.on {
+        signal::end_with_a_word();
         let mut comparison = simulate::comparison(args, machine)?;
         if let Some((file, then)) = &then {
             comparison.against = set_beside(&comparison, then, file);
@@ -259,10 +261,14 @@ fn print(format: Format, comparison: &Comparison, pages: Pages) -> Result<()> {
     pages.write(|| chart::page(comparison), || chart::svg(comparison))
 }
 
-/// The results file: one cell a line.
+/// The results file: one cell a line. Until there is one, the place is as it was.
 struct Results {
     path: PathBuf,
     file: File,
+    /// It was not there before.
+    made: bool,
+    /// There is a cell in it.
+    begun: bool,
     /// Every line given so far was written.
     whole: bool,
 }
@@ -282,11 +288,18 @@ impl Results {
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
         let failed = || format!("cannot write results to {}", path.display());
         std::fs::create_dir_all(parent.unwrap_or(Path::new("."))).with_context(failed)?;
-        let file = File::create(&path).with_context(failed)?;
-        Ok(Results { path, file, whole: true })
+        let made = !path.exists();
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = file.with_context(failed)?;
+        Ok(Results { path, file, made, begun: false, whole: true })
     }
 
     fn write(&mut self, cell: &Cell) -> Result<()> {
+        if !self.begun {
+            // A device has no length.
+            let _ = self.file.set_len(0);
+            self.begun = true;
+        }
         let line = serde_json::to_string(cell)? + "\n";
         let written = self.file.write_all(line.as_bytes()).and_then(|()| self.file.sync_data());
         let told = match written {
@@ -298,6 +311,15 @@ impl Results {
         };
         self.whole &= told.is_ok();
         told
+    }
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        if self.made && !self.begun {
+            // Whoever took it away meanwhile has done it.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 

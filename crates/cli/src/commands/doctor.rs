@@ -17,7 +17,7 @@ use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity::{self, Capability};
 use numaherd_linux::{host, topology};
 use numaherd_report::Listing;
-use numaherd_trace::journal::make_folder;
+use numaherd_trace::journal::check_owner;
 use serde::Serialize;
 
 use crate::args::{DoctorArgs, Format};
@@ -57,9 +57,7 @@ fn gather() -> Result<Facts> {
         .then(|| FaultStream::open(&faults).map(drop).map_err(|error| error.to_string()));
     let has = identity::has;
     let folder = journals();
-    let writable = make_folder(&folder, identity::effective_user())
-        .and_then(|()| tempfile::tempfile_in(&folder).map(drop))
-        .err();
+    let problem = can_keep(&folder).err();
     let left = restore_dead(&folder, true).unwrap_or_default();
     Ok(Facts {
         host: host::read(root)?,
@@ -78,10 +76,19 @@ fn gather() -> Result<Facts> {
         faults,
         opened,
         scan_periods: matches!(knobs::read(root, Knob::ScanPeriodMin), Ok(Some(_))),
-        journals: (folder.display().to_string(), writable.map(|error| error.to_string())),
+        journals: (folder.display().to_string(), problem.map(|error| error.to_string())),
         left: left.into_iter().map(|(left, _)| left.run).collect(),
         lab: lab(),
     })
+}
+
+/// Whether journals can be written in a folder, or in one that would be made; makes none.
+fn can_keep(folder: &Path) -> std::io::Result<()> {
+    let there = folder.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
+    if there == folder {
+        check_owner(folder, identity::effective_user())?;
+    }
+    tempfile::tempfile_in(there).map(drop)
 }
 
 /// The kernel the lab would boot, or what it lacks first.

@@ -159,10 +159,15 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Who speaks on standard error.
+    fn name(&self) -> &'static str {
+        if self.ours { "numaherd" } else { "numactl" }
+    }
+
     fn take(&mut self, given: &Given) -> Step<()> {
         match given.key {
             Key::Help => return Err(Stop::Done(help())),
-            Key::Show => return Err(Stop::Done(show::show(self.topology))),
+            Key::Show => return Err(Stop::Done(show::show(self.topology, self.name()))),
             Key::Hardware => {
                 self.no_policy_yet()?;
                 put!("{}", numaherd_linux::numactl::hardware(self.topology));
@@ -323,11 +328,11 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let attached = if given.key == Key::Shm {
-            Object::segment(given.text(), &self.place)
+            Object::segment(given.text(), &self.place, self.name())
         } else {
             Object::file(given.text(), &self.place)
         };
-        self.object = Some(attached.map_err(failed)?);
+        self.object = Some(attached.map_err(|error| Stop::Failed(format!("{error:#}")))?);
         Ok(())
     }
 
@@ -385,8 +390,7 @@ impl<'a> Session<'a> {
             );
         }
         if self.strict {
-            let name = if self.ours { "numaherd" } else { "numactl" };
-            eprintln!("{name}: warning. Strict flag for process ignored.");
+            eprintln!("{}: warning. Strict flag for process ignored.", self.name());
         }
         if let Some(option) = self.place_option {
             return Stop::Usage(format!("shm related option {option} for process"));

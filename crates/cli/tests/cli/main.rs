@@ -267,9 +267,16 @@ fn one_node_needs_no_balancing() {
         assert_eq!(transcript.stderr.lines().count(), 1, "{transcript}");
         transcript.tells(&["one node", "nothing to balance"]);
     }
-    run(&mut numaherd(&["compare", "numa02", "--on", "host", "--results", "/dev/null"]))
-        .ends_with(1)
-        .tells(&["one node", "--on lab"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (new, old) = (folder.path().join("new"), folder.path().join("old"));
+    std::fs::write(&old, "of yesterday").unwrap();
+    for results in [Path::new("/dev/null"), &new, &old] {
+        run(numaherd(&["compare", "numa02", "--on", "host", "--results"]).arg(results))
+            .ends_with(1)
+            .tells(&["one node", "--on lab"]);
+    }
+    assert!(!new.exists(), "a file without results is left");
+    assert_eq!(std::fs::read_to_string(&old).unwrap(), "of yesterday");
 }
 
 /// A measurement of this host has a cell for each pair of nodes, and its options ask for it.

@@ -133,6 +133,23 @@ fn shared_memory_gets_a_policy() {
     run(&mut numaherd(&["run", &absent])).refuses(1, &["--length"]);
 }
 
+/// What is wrong with a segment is told by whoever was called, in one line, and no key file is left.
+#[test]
+fn a_segment_that_cannot_be_made_is_told_under_the_name_called() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (key, links) = (path("key"), links());
+    let ours = |words: &[&str]| run(&mut numaherd(&[&["run"], words].concat()));
+    let told = ours(&["--shm", &key]).refuses(1, &["--length"]);
+    assert!(told.stderr.starts_with("numaherd: "), "{told}");
+    let beyond = path("no/key");
+    let told = ours(&["--length=4k", "--shm", &beyond]).refuses(1, &[&beyond, "No such file"]);
+    assert!(told.stderr.starts_with("numaherd: "), "{told}");
+    let told = tool(&links, "numactl", &["--shm", &key]).refuses(1, &["--length"]);
+    assert!(told.stderr.starts_with("numactl: "), "{told}");
+    assert_eq!(folder.path().read_dir().unwrap().count(), 0, "a key file is left");
+}
+
 /// A policy is explained before it is applied, on machines that are not here too.
 #[test]
 fn a_policy_is_explained() {

@@ -32,6 +32,25 @@ fn doctor_says_what_to_do_wherever_something_is_missing() {
     assert!(csv.stdout.starts_with("what,state,found,to do\n"), "{csv}");
 }
 
+/// Doctor looks and leaves nothing: not even the folder that journals would be in.
+#[test]
+fn doctor_makes_no_folder() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("run/numaherd");
+    let mut command = numaherd(&["doctor", "-o", "json"]);
+    let json = run(command.env("NUMAHERD_STATE", &state)).ends_with(0).json();
+    let undo = |json: &serde_json::Value| {
+        let findings = json["findings"].as_array().unwrap();
+        findings.iter().find(|finding| finding["topic"] == "undo").unwrap()["state"].clone()
+    };
+    assert_eq!(undo(&json), "ok", "{json}");
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let json = run(command.env("NUMAHERD_STATE", file.join("state"))).ends_with(0).json();
+    assert_eq!(undo(&json), "missing", "{json}");
+}
+
 /// A busy process is found and named; where there is one node, that is all there is to say.
 #[test]
 fn status_names_who_runs_and_keeps_its_names() {

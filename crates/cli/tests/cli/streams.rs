@@ -127,13 +127,43 @@ fn an_interrupt_leaves_a_file_as_it_was() {
         "--html",
         path,
     ];
-    let mut child = numaherd(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
-    assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
-    let pid = child.id().to_string();
-    run(Command::new("kill").args(["-INT", &pid])).ends_with(0);
-    assert!(!child.wait().unwrap().success());
+    interrupted(&words, interrupt()).refuses(130, &["interrupted"]);
     assert_eq!(std::fs::read_to_string(&page).unwrap(), "of yesterday");
+}
+
+/// Ctrl-C; where that is ignored, as by what a shell's script leaves in the background, its kin.
+fn interrupt() -> &'static str {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    if ignored & 2 == 0 { "-INT" } else { "-TERM" }
+}
+
+/// Runs it until it gets a signal in its midst.
+fn interrupted(words: &[&str], signal: &str) -> Transcript {
+    let mut command = numaherd(words);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    assert!(child.try_wait().unwrap().is_none(), "{command:?} ended by itself");
+    let pid = child.id().to_string();
+    run(Command::new("kill").args([signal, &pid])).ends_with(0);
+    Transcript::of(format!("{command:?}"), &child.wait_with_output().unwrap())
+}
+
+/// What takes long says that it was interrupted, in one line, and ends with 130.
+#[test]
+fn an_interrupt_is_told() {
+    let long = "99999999";
+    let sim = ["compare", "numa02", "--on", "sim:2x4", "--loops", long];
+    let bench = ["bench", "numa02", "--threads", "1", "--size", "1M", "--seconds", "60"];
+    let forks = ["bench", "forks", "--threads", "1", "--size", "1M", "--loops", long];
+    let pft = ["bench", "pft", "-m", "256m", "--runs", "1000"];
+    for words in [&sim[..], &bench, &forks, &pft, &["reproduce", "--all", "--runs", "9"]] {
+        let told =
+            interrupted(words, interrupt()).ends_with(130).tells(&["numaherd: interrupted\n"]);
+        assert_eq!(told.stdout, "", "{told}");
+    }
+    interrupted(&bench, "-TERM").refuses(130, &["interrupted"]);
 }
 
 /// What the contract calls a result has all three forms.

@@ -117,6 +117,8 @@ pub struct Kernel {
     /// Calls of the balancer that change something, until it is killed.
     pub fuse: Option<u64>,
     pub killed: bool,
+    /// When each change was written down.
+    pub written: Vec<u64>,
     /// Processes whose threads have masks of their own each: which of them a newborn had is nowhere
     /// to be read.
     pub mixed: BTreeSet<u32>,
@@ -159,6 +161,7 @@ impl Kernel {
             marked: BTreeSet::new(),
             fuse: None,
             killed: false,
+            written: Vec::new(),
             mixed: BTreeSet::new(),
             throttled: BTreeMap::new(),
             watched: BTreeSet::new(),

@@ -4,7 +4,8 @@
 //! setting the value, that it would have if nobody had balanced: today, and when all cpusets are
 //! widened and all CPUs back.
 //!
-//! `SEED=N` runs one machine, `SWARM=N` so many (`make swarm`: 2000). A failure names its seed.
+//! `SEED=N` runs one machine, `SWARM=N` so many (`make swarm`: 20000), both so many from that one on. A
+//! failure names its seed.
 
 mod faults;
 mod kernel;
@@ -44,6 +45,9 @@ impl Journal for Mortal {
     fn before(&mut self, change: &Change) -> io::Result<()> {
         let was_dead = self.kernel.0.borrow().killed;
         if self.kernel.0.borrow_mut().may_act() {
+            let mut kernel = self.kernel.0.borrow_mut();
+            let now = kernel.now;
+            kernel.written.push(now);
             return self.journal.before(change);
         }
         if !was_dead {
@@ -130,7 +134,7 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
     for (path, before, after) in settings() {
         let (before, after) = (before.to_string(), after.to_string());
         let change = Change::Knob { path: path.clone(), before, after: after.clone() };
-        mortal.journal.before(&change).unwrap();
+        mortal.before(&change).unwrap();
         shared.clone().set_setting(&path, &after).unwrap();
     }
     mortal
@@ -221,7 +225,12 @@ fn put_back(
     random: &mut fastrand::Rng,
     story: &mut Story,
 ) {
-    let left = LeftBehind::read(path).unwrap().expect("the first line was written whole");
+    let mut left = LeftBehind::read(path).unwrap().expect("the first line was written whole");
+    // By the clock of the kernel.
+    assert_eq!(left.changes.len(), shared.0.borrow().written.len(), "SEED={seed}");
+    for (change, at) in left.changes.iter_mut().zip(&shared.0.borrow().written) {
+        change.0 = Nanos(at - left.start * kernel::TICK_NS);
+    }
     let mark = Some("NUMAHERD_RUN=swarm");
     let trail = Trail { changes: &left.changes, mark, since: left.start };
     shared.0.borrow_mut().killed = false;
@@ -285,9 +294,9 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
-    let seeds = match number("SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("SWARM").unwrap_or(MACHINES),
+    let seeds = match (number("SEED"), number("SWARM")) {
+        (Some(seed), many) => seed..seed + many.unwrap_or(1),
+        (None, many) => 0..many.unwrap_or(MACHINES),
     };
     let machines = seeds.end - seeds.start;
     let mut all = Story::default();
@@ -325,7 +334,8 @@ fn a_thread_born_with_a_mask_that_nothing_is_seen_of_is_put_back() {
     kernel.confine(1, cpus("4-7"));
     let process = kernel.processes()[0];
     let task = TaskId { tid: 100, start: process.start };
-    let changes = [Change::Affinity { task, process, before: owner, after: ours }];
+    let change = Change::Affinity { task, process, before: owner, after: ours };
+    let changes = [(Nanos(0), change)];
     let shared = Shared(Rc::new(RefCell::new(kernel)));
     assert_eq!(shared.0.borrow().affinity(102), Some(cpus("4-7")));
     let trail = Trail { changes: &changes, mark: None, since };
@@ -335,6 +345,44 @@ fn a_thread_born_with_a_mask_that_nothing_is_seen_of_is_put_back() {
     same_as_alone(0, "", &shared, &mut Story::default());
     shared.0.borrow_mut().confine(1, all);
     same_as_alone(0, " once all cpusets are wide", &shared, &mut Story::default());
+}
+
+/// A process that was there before us and was never touched is in a cpuset of 1-2 whose CPU 1 is offline:
+/// it shows 2, and so does its child, as another does that we gave just that. Both are let be; a child of
+/// the other is not.
+#[test]
+fn what_a_cpuset_left_is_not_taken_for_a_mask_of_ours() {
+    let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+    let mut kernel = Kernel::new(1, 2, 2, true);
+    let all = kernel.possible();
+    kernel.spawn(100, None, 1);
+    kernel.spawn(200, None, 0);
+    kernel.now += kernel::TICK_NS;
+    let since = kernel.now / kernel::TICK_NS;
+    kernel.marked.extend([100, 200]);
+    assert!(kernel.tasks.get_mut(&200).unwrap().real.set(&cpus("2"), &all, &all));
+    kernel.spawn(300, Some(200), 0);
+    kernel.spawn(400, Some(100), 1);
+    let process = kernel.processes()[1];
+    kernel.confine(1, cpus("1-2"));
+    kernel.plug(CpuId(1), false);
+    let task = TaskId { tid: 200, start: process.start };
+    let change = Change::Affinity { task, process, before: cpus("1-3"), after: cpus("2") };
+    let changes = [(Nanos(0), change)];
+    let shared = Shared(Rc::new(RefCell::new(kernel)));
+    let seen = [100, 300, 400].map(|tid| shared.0.borrow().affinity(tid).unwrap());
+    assert!(seen.iter().all(|cpus| *cpus == "2".parse().unwrap()), "{seen:?}");
+    let trail = Trail { changes: &changes, mark: Some("NUMAHERD_RUN=swarm"), since };
+    let undone = undo_on(&mut shared.clone(), trail, false);
+    assert_eq!((undone.affinities, undone.inherited), (2, 1));
+    for tid in [200, 300] {
+        assert_eq!(shared.0.borrow().tasks[&tid].real.set, Some(cpus("1-3")));
+    }
+    shared.0.borrow_mut().plug(CpuId(1), true);
+    shared.0.borrow_mut().confine(1, all.clone());
+    for tid in [100, 400] {
+        assert_eq!(shared.0.borrow().affinity(tid), Some(all.clone()));
+    }
 }
 
 /// A canary: an undoing that puts back what was seen, and not what the owner had set, is caught.

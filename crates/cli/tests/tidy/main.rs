@@ -6,6 +6,7 @@
 
 mod code;
 mod manifest;
+mod notices;
 mod rules;
 mod tree;
 

@@ -226,9 +226,9 @@ impl Custody {
         if !ours().any(exact) {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
+        // Of its own process, or of an ancestor.
         let born_with = |ours: &Ours| {
-            let kin = ours.process == process;
-            let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable, kin);
+            let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable, true);
             usable.as_ref().map_or_else(|| exact(ours), inherited) && ours.owner != ours.set
         };
         // By start time too: the pid may have been that of somebody who ended since the last look.

@@ -1,6 +1,15 @@
-//! Signals: ending a process that no longer answers, and ending with a pipe.
+//! Signals: ending a process that no longer answers, ending with a pipe, and ending with a word.
+
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::SysError;
+
+/// What is said at Ctrl-C, and the exit code.
+const WORD: &str = "numaherd: interrupted\n";
+const INTERRUPTED: libc::c_int = 130;
+
+/// Who says it: children that are forked inherit the handler.
+static SPEAKER: AtomicI32 = AtomicI32::new(0);
 
 /// Kills a process at once.
 ///
@@ -21,4 +30,31 @@ pub fn kill(pid: u32) -> Result<(), SysError> {
 pub fn end_with_the_pipe() {
     // SAFETY: the default action has no handler that could run code of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+/// From now on Ctrl-C and its kin end this process with one line and code 130, in the midst of
+/// whatever it does. Not for a process that has something to put back. What is ignored (by nohup)
+/// stays so.
+pub fn end_with_a_word() {
+    // SAFETY: getpid has no conditions.
+    SPEAKER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+    let handler = end as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler calls nothing but what a handler may call.
+        unsafe {
+            if libc::signal(signal, handler) == libc::SIG_IGN {
+                libc::signal(signal, libc::SIG_IGN);
+            }
+        }
+    }
+}
+
+extern "C" fn end(_: libc::c_int) {
+    // SAFETY: getpid, write and _exit may be called in a handler, and WORD is there for ever.
+    unsafe {
+        if libc::getpid() == SPEAKER.load(Ordering::Relaxed) {
+            libc::write(libc::STDERR_FILENO, WORD.as_ptr().cast(), WORD.len());
+        }
+        libc::_exit(INTERRUPTED)
+    }
 }

@@ -19,6 +19,7 @@ use numaherd_model::{NodeId, Topology};
 use numaherd_report::Matrices;
 
 use super::projection::Projection;
+use crate::estimate::Interval;
 use crate::stalls::Stalls;
 
 /// Of the CPU time spent while counting, so much must be the process's own for the counts to be
@@ -91,13 +92,21 @@ pub fn gain(
     if own_cpus < OWN * stalls.busy_cpus {
         return None;
     }
-    if told.tasks + told.pages == 0 && !misses_more(stalls, told) {
+    if !told.moves() && !misses_more(stalls, told) {
         return Some(0.0);
     }
     let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
     let work = work_after(stalls.waiting, now, told.distance_after?);
     let [before, after] = told.cpus.map(|permille| permille as f64);
     (after > 0.0).then(|| 1.0 - work * before / after)
+}
+
+/// What may come of it where too few faults tell whether threads share memory: from the less to the more
+/// of what comes if each has its own (`apart`), and if they share all. Herd acts once it knows, so that
+/// learning of sharing costs nothing.
+pub fn either(apart: f64, shared: Option<f64>) -> Interval {
+    let shared = shared.map_or(apart, |gain| gain.max(0.0));
+    Interval { low: apart.min(shared), high: apart.max(shared) }
 }
 
 /// Whether more is remote by the misses than by the evidence: then the evidence is not complete,
@@ -155,6 +164,19 @@ mod tests {
         assert!((by(7.0, [8000, 8000]) - 0.5).abs() < 1e-9);
         // on 7 of 8 CPUs the same half takes 8/7 of that: 1 - 4/7
         assert!((by(7.0, [8000, 7000]) - 3.0 / 7.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_promise_holds_whether_or_not_threads_share() {
+        let told = |apart, shared| {
+            let Interval { low, high } = either(apart, shared);
+            (low, high)
+        };
+        assert_eq!(told(0.2, None), (0.2, 0.2));
+        assert_eq!(told(-0.1, None), (-0.1, -0.1));
+        assert_eq!(told(0.2, Some(0.05)), (0.05, 0.2));
+        assert_eq!(told(0.2, Some(-0.3)), (0.0, 0.2));
+        assert_eq!(told(0.0, Some(0.4)), (0.0, 0.4));
     }
 
     #[test]

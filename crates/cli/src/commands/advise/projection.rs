@@ -36,6 +36,13 @@ pub struct Projection {
     pub finished: bool,
 }
 
+impl Projection {
+    /// Whether there is anything to do.
+    pub fn moves(&self) -> bool {
+        self.tasks + self.pages > 0
+    }
+}
+
 /// Carries out plans until there are none.
 pub fn project(
     placement: &mut impl Placement,

@@ -13,6 +13,9 @@ use numaherd_mempolicy::nodes::next_around;
 use numaherd_mempolicy::{Mode, Request};
 use numaherd_model::{NodeId, NodeSet};
 
+/// What was not there is made only in a length.
+const NO_LENGTH: &str = "need a --length to create a sysv shared memory segment";
+
 /// Where in an object the policy goes, and how the object is made if there is none.
 #[derive(Clone, Debug)]
 pub struct Place {
@@ -44,19 +47,17 @@ pub struct Object {
 }
 
 impl Object {
-    /// The segment with the key of `name`, which is made if it does not exist.
-    pub fn segment(name: &str, place: &Place) -> Result<Object> {
-        let key = key_of(name, place)?;
+    /// The segment with the key of `name`, which is made if it does not exist; `caller` says so.
+    pub fn segment(name: &str, place: &Place, caller: &str) -> Result<Object> {
+        let key = key_of(name, place, caller)?;
         let found = Segment { key, len: 0, create: None, huge: place.huge };
         let whole = place.len + place.offset;
         let id = match mapping::segment(found)? {
             Some(id) => id,
-            None if place.len == 0 => {
-                bail!("need a --length to create a sysv shared memory segment")
-            }
+            None if place.len == 0 => bail!(NO_LENGTH),
             None => {
                 eprintln!(
-                    "numactl: Creating shared memory segment {name} id {} mode {:04o} length {}MB",
+                    "{caller}: Creating shared memory segment {name} id {} mode {:04o} length {}MB",
                     place.id,
                     place.mode,
                     whole >> 20
@@ -238,14 +239,17 @@ fn runs<T: PartialEq>(all: &[T]) -> impl Iterator<Item = (usize, usize, &T)> {
     })
 }
 
-fn key_of(name: &str, place: &Place) -> Result<i32> {
+fn key_of(name: &str, place: &Place, caller: &str) -> Result<i32> {
     if let Some(key) = mapping::key(Path::new(name), place.id) {
         return Ok(key);
     }
-    eprintln!("numactl: Creating shm key file {name} mode {:04o}", place.mode);
+    if place.len == 0 {
+        bail!(NO_LENGTH);
+    }
     let made: std::io::Result<File> =
         OpenOptions::new().write(true).create(true).truncate(true).mode(place.mode).open(name);
     made.with_context(|| format!("cannot create key for shm {name}"))?;
+    eprintln!("{caller}: Creating shm key file {name} mode {:04o}", place.mode);
     mapping::key(Path::new(name), place.id)
         .with_context(|| format!("cannot get key for newly created shm key file {name}"))
 }

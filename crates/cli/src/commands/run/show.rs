@@ -18,8 +18,8 @@ struct State {
     allowed: NodeSet,
 }
 
-/// Prints the state of this process.
-pub fn show(topology: &Topology) -> ExitCode {
+/// Prints the state of this process; `caller` says what is wrong, if it is.
+pub fn show(topology: &Topology, caller: &str) -> ExitCode {
     let state = mempolicy::get().and_then(|told| {
         Ok(State {
             raw: told.raw,
@@ -36,7 +36,7 @@ pub fn show(topology: &Topology) -> ExitCode {
         }
         Err(error) => {
             putln!("No NUMA support available on this system.");
-            eprintln!("numactl: {error}");
+            eprintln!("{caller}: {error}");
             ExitCode::from(1)
         }
     }
