@@ -18,9 +18,9 @@ use numaherd_model::{FaultFlags, HintingFault, Nanos};
 /// huge pages.
 const BEYOND: u64 = 3;
 
-/// Remote among usual faults, per mille, at the least, however little was seen to be: evidence is of
-/// whole regions, faults are of single pages. Where much faults (jbb-like of 320 MiB in base pages, 20,000 a
-/// second), a few of a hundred are remote all the time.
+/// Remote among usual faults of base pages, per mille, at the least, however little was seen to be: evidence is
+/// of whole regions, these are of single pages. Where much faults (jbb-like of 320 MiB, 20,000 a second), a few
+/// of a hundred are remote all the time. A huge page is a whole region.
 const USUAL_PERMILLE: u64 = 100;
 
 /// The same in pages: a few base pages of stacks and libraries are no working set. Guessed.
@@ -64,7 +64,12 @@ impl Watch {
         }
         let remote = faults.iter().filter(|fault| !fault.flags.has(FaultFlags::FAULT_LOCAL));
         let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
-        let usual = faults.len() as u64 * u64::from(1000 - local.min(1000)).max(USUAL_PERMILLE);
+        let seen = u64::from(1000 - local.min(1000));
+        let usual = faults.iter().map(|fault| match fault.pages.0 {
+            1 => seen.max(USUAL_PERMILLE),
+            _ => seen,
+        });
+        let usual: u64 = usual.sum();
         pages >= MIN_PAGES && count * 1000 > 2 * usual + BEYOND * 1000
     }
 
@@ -116,10 +121,14 @@ mod tests {
         assert!(!watch.is_stirred(&faults(10, 6, 512, 1)));
         // 47 base pages are no working set
         assert!(!watch.is_stirred(&faults(0, 47, 1, 1)) && watch.is_stirred(&faults(0, 48, 1, 1)));
-        // a fifth of the faults may be remote, however local all was: 200 + 3
+        // a fifth of base pages may be remote, however local all was: 200 + 3
         watch.turned(Some(1000));
         assert!(!watch.is_stirred(&faults(797, 203, 1, 1)));
         assert!(watch.is_stirred(&faults(796, 204, 1, 1)));
+        // and of huge pages three: two of eight threads pass on their slices to another node
+        assert!(
+            watch.is_stirred(&faults(27, 9, 512, 1)) && !watch.is_stirred(&faults(33, 3, 512, 1))
+        );
         // where half is remote anyway, nothing tells
         watch.turned(Some(500));
         assert!(!watch.is_stirred(&faults(0, 100, 512, 1)));
