@@ -65,11 +65,11 @@ impl Watch {
         let remote = faults.iter().filter(|fault| !fault.flags.has(FaultFlags::FAULT_LOCAL));
         let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
         let seen = u64::from(1000 - local.min(1000));
-        let usual = faults.iter().map(|fault| match fault.pages.0 {
+        let usual = |fault: &HintingFault| match fault.pages.0 {
             1 => seen.max(USUAL_PERMILLE),
             _ => seen,
-        });
-        let usual: u64 = usual.sum();
+        };
+        let usual: u64 = faults.iter().map(usual).sum();
         pages >= MIN_PAGES && count * 1000 > 2 * usual + BEYOND * 1000
     }
 

@@ -99,6 +99,15 @@ impl Bundle {
         self.pages.iter().find(|(n, _)| *n == node).map_or(0, |(_, pages)| *pages)
     }
 
+    /// The weight of its users that is local, for tasks where `at` says and memory where it lies now.
+    #[must_use]
+    pub fn local(&self, at: &[usize]) -> u64 {
+        let near = |&(task, weight): &(usize, u64)| {
+            (weight * self.pages_on(at[task])).checked_div(self.known).unwrap_or(0)
+        };
+        self.users.iter().map(near).sum()
+    }
+
     /// The weight of its users on each node that has some, for tasks where `at` says.
     #[must_use]
     pub fn weights(&self, at: &[usize]) -> Amounts {
@@ -328,11 +337,8 @@ impl Demand {
     pub fn strength_permille(&self, at: &[usize]) -> u32 {
         let (mut local, mut all) = (0, 0);
         for bundle in self.bundles.iter().filter(|bundle| !bundle.pages.is_empty()) {
-            let pages = bundle.known;
-            for &(task, weight) in &bundle.users {
-                all += weight;
-                local += (weight * bundle.pages_on(at[task])).checked_div(pages).unwrap_or(0);
-            }
+            all += bundle.users.iter().map(|(_, weight)| weight).sum::<u64>();
+            local += bundle.local(at);
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
     }
@@ -352,10 +358,8 @@ impl Demand {
             if bundle.stays || interleave::in_earnest(self, weights).is_some() {
                 continue;
             }
-            let near = |&(task, weight): &(usize, u64)| weight * bundle.pages_on(at[task]);
-            let now = bundle.users.iter().map(near).sum::<u64>().checked_div(bundle.known);
             let then = weights.iter().find(|(node, _)| *node == memory).map_or(0, |there| there.1);
-            comes += then.saturating_sub(now.unwrap_or(0));
+            comes += then.saturating_sub(bundle.local(at));
         }
         (comes * 1000).checked_div(all).unwrap_or(0) as u32
     }

@@ -21,7 +21,7 @@ use crate::bandwidth::Bandwidth;
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{bundles, interleave, pages, relief, search, turns};
+use crate::{interleave, pages, relief, search, sharing, turns};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -40,7 +40,7 @@ const ENOUGH_KNOWN_PERMILLE: u64 = 750;
 
 /// How long a task is waited for, since we have known it, until it has shown where its memory is
 /// and whether it shares it. Guessed: a few of the kernel's scans.
-const PATIENCE: Nanos = Nanos(4_000_000_000);
+pub const PATIENCE: Nanos = Nanos(4_000_000_000);
 
 /// The same for a task that does not claim a CPU: it may be about to. Guessed.
 const IDLE_PATIENCE: Nanos = Nanos(1_000_000_000);
@@ -200,11 +200,7 @@ impl Herd {
         if snapshot.grade != EvidenceGrade::HintingFaults {
             return None;
         }
-        together.sort_unstable();
-        let unknown = |busy: &&[ProcessId]| {
-            bundles::shared_permille(snapshot, busy[0], busy.len() as u64).is_none()
-        };
-        let process = together.chunk_by(ProcessId::eq).find(unknown)?[0];
+        let process = sharing::unknown(snapshot, &mut together).next()?;
         let pairs = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples);
         Some(Waiting::Sharing { process, pairs })
     }

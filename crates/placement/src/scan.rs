@@ -21,7 +21,7 @@ const YOUNG: Nanos = Nanos(3_000_000_000);
 /// memory. Guessed.
 const ENOUGH_FAULTS: u64 = 200;
 
-/// Base pages a second that may fault once all has converged: at a microsecond or two each, 0.5 % of a CPU.
+/// Base pages of a process that may fault in a millisecond once all has converged: at a microsecond or two each, 0.5 % of a CPU.
 const SLOW_FAULTS_A_MS: u64 = 4;
 
 /// Base pages of a process that fault in a millisecond at the most. Seen with two processes on the eight

@@ -21,11 +21,7 @@ pub fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     }
     let busy = snapshot.tasks.iter().filter(|task| task.busy_permille >= CLAIMS_A_CPU);
     let mut busy: Vec<ProcessId> = busy.map(|task| task.process).collect();
-    busy.sort_unstable();
-    let unknown =
-        |tasks: &&[ProcessId]| shared_permille(snapshot, tasks[0], tasks.len() as u64).is_none();
-    let unknown: Vec<ProcessId> =
-        busy.chunk_by(ProcessId::eq).filter(unknown).map(|tasks| tasks[0]).collect();
+    let unknown: Vec<ProcessId> = unknown(snapshot, &mut busy).collect();
     if unknown.is_empty() {
         return None;
     }
@@ -35,6 +31,18 @@ pub fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     shared.sharing.extend(unknown.into_iter().map(all));
     shared.sharing.sort_unstable_by_key(|sharing| sharing.process);
     Some(shared)
+}
+
+/// The processes of these busy tasks, one for each task, of which it is not known how far they share memory;
+/// ascending.
+pub fn unknown<'a>(
+    snapshot: &'a Snapshot,
+    busy: &'a mut [ProcessId],
+) -> impl Iterator<Item = ProcessId> + 'a {
+    busy.sort_unstable();
+    let unknown =
+        |tasks: &&[ProcessId]| shared_permille(snapshot, tasks[0], tasks.len() as u64).is_none();
+    busy.chunk_by(ProcessId::eq).filter(unknown).map(|tasks| tasks[0])
 }
 
 #[cfg(test)]

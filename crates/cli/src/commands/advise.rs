@@ -20,6 +20,7 @@ use numaherd_linux::process::TaskReader;
 use numaherd_model::{
     Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, ProcessId, Snapshot, Waiting,
 };
+use numaherd_placement::herd::PATIENCE;
 use numaherd_placement::{Herd, sharing};
 use serde::Serialize;
 
@@ -35,9 +36,6 @@ use projection::{Projection, project};
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
-/// So many seconds it looks at the least while it is not known whether threads share memory: as long as
-/// herd waits for that.
-const LEARNING: f64 = 4.0;
 /// Less than this is not worth moving anything. Guessed.
 const WORTH: f64 = 0.02;
 
@@ -118,7 +116,8 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         let plan;
         (snapshot, plan) = controller.plan(&mut machine)?;
         let learning = matches!(plan.waiting, Some(Waiting::Sharing { .. }));
-        wanted = args.sample.max(if learning { LEARNING } else { 0.0 });
+        // At least as long as herd waits for that.
+        wanted = args.sample.max(if learning { PATIENCE.as_secs_f64() } else { 0.0 });
     }
     drop(machine);
     let stalls = look.and_then(|look| look.end(&topology));
@@ -178,7 +177,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         let (before, after) = told.before.zip(told.after)?;
         Some(estimate::gain(before, after, ratio.unwrap_or(1.0), Interval::UNKNOWN))
     };
-    let gain = match &counted {
+    let gain = match counted {
         Some((_, gain)) => {
             let of = |gain: f64| gain.clamp(0.0, 1.0);
             let low = if open { 0.0 } else { gain.low - ERROR };
@@ -190,8 +189,8 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
             .filter_map(uncounted)
             .max_by(|a, b| a.high.total_cmp(&b.high)),
     };
-    let figure = counted.as_ref().map(|(_, gain)| gain.low);
-    let most = counted.as_ref().map(|(_, gain)| gain.high).or(gain.map(|gain| gain.high));
+    let figure = counted.map(|(_, gain)| gain.low);
+    let most = counted.map(|(_, gain)| gain.high).or(gain.map(|gain| gain.high));
     let sharing_known = shared.is_none();
     let told = shared.filter(|_| !apart.moves()).unwrap_or(apart);
     let moves = told.moves() || (open && figure.is_some());
@@ -199,10 +198,10 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
     let command = if worth_it { Some(balance(pid, &machine(true)?)) } else { None };
     let bytes_to_move = told.pages * snapshot.page_size.0;
-    let text = match (open, &counted) {
+    let text = match (open, counted) {
         (true, Some((stalls, most))) if worth_it => unsure(stalls, most.high),
         _ => {
-            let counted = counted.as_ref().map(|(_, gain)| *gain);
+            let counted = counted.map(|(_, gain)| gain);
             text(&told, gain, counted, sharing_known, bytes_to_move, move_seconds)
         }
     };
@@ -221,9 +220,9 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         gain_interval: gain.map(|gain| [gain.low, gain.high]),
         gain: figure,
         sharing_known,
-        waiting_share: counted.as_ref().map(|(stalls, _)| stalls.waiting),
-        waiting_source: counted.as_ref().map(|_| "emulator"),
-        local_share_counted: counted.as_ref().and_then(|(stalls, _)| stalls.local_share()),
+        waiting_share: counted.map(|(stalls, _)| stalls.waiting),
+        waiting_source: counted.map(|_| "emulator"),
+        local_share_counted: counted.and_then(|(stalls, _)| stalls.local_share()),
         distance_source: distances.source(),
         worth_it,
         finding: Finding { pid: Some(pid), text, command },

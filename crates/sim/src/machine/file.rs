@@ -148,6 +148,14 @@ fn positive(field: &'static str, value: f64) -> Result<(), Wrong> {
     Err((field, format!("{field}: a number above 0, found {value}")))
 }
 
+/// Whether there is a figure from each node to each.
+fn square<T>(rows: &[Vec<T>], nodes: usize, field: &'static str) -> Result<(), Wrong> {
+    if rows.len() == nodes && rows.iter().all(|row| row.len() == nodes) {
+        return Ok(());
+    }
+    Err((field, format!("{field}: {nodes} rows of {nodes}")))
+}
+
 impl Machine {
     /// Names of the machines that come with numaherd.
     pub fn names() -> impl Iterator<Item = &'static str> {
@@ -260,9 +268,7 @@ impl File {
     fn latencies(&self) -> Result<Vec<Vec<f64>>, Wrong> {
         let nodes = self.node.len();
         let Distance { slit, latency_ns } = &self.distance;
-        if slit.len() != nodes || slit.iter().any(|row| row.len() != nodes) {
-            return Err(("distance.slit", format!("distance.slit: {nodes} rows of {nodes}")));
-        }
+        square(slit, nodes, "distance.slit")?;
         let wrong = |a: usize, b: usize| {
             if a == b { slit[a][b] != 10 } else { !(11..=254).contains(&slit[a][b]) }
         };
@@ -275,10 +281,7 @@ impl File {
             let row = |row: &Vec<u32>| row.iter().map(|&d| f64::from(d) * 10.0).collect();
             return Ok(slit.iter().map(row).collect());
         }
-        if latency_ns.len() != nodes || latency_ns.iter().any(|row| row.len() != nodes) {
-            let expected = format!("distance.latency_ns: {nodes} rows of {nodes}");
-            return Err(("distance.latency_ns", expected));
-        }
+        square(latency_ns, nodes, "distance.latency_ns")?;
         let slower =
             |a: usize| latency_ns[a].iter().all(|&ns| ns.is_finite() && ns >= latency_ns[a][a]);
         if (0..nodes).any(|a| latency_ns[a][a] <= 0.0 || !slower(a)) {
@@ -289,13 +292,9 @@ impl File {
     }
 
     fn transfers(&self, latency_ns: &[Vec<f64>]) -> Result<Vec<Vec<f64>>, Wrong> {
-        let nodes = self.node.len();
         let told = self.coherence.as_ref().and_then(|coherence| coherence.transfer_ns.as_ref());
         let transfer_ns = told.map_or(latency_ns, Vec::as_slice).to_vec();
-        if transfer_ns.len() != nodes || transfer_ns.iter().any(|row| row.len() != nodes) {
-            let expected = format!("coherence.transfer_ns: {nodes} rows of {nodes}");
-            return Err(("coherence.transfer_ns", expected));
-        }
+        square(&transfer_ns, self.node.len(), "coherence.transfer_ns")?;
         transfer_ns.iter().flatten().try_for_each(|&ns| positive("coherence.transfer_ns", ns))?;
         Ok(transfer_ns)
     }
