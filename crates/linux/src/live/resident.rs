@@ -39,10 +39,12 @@ const MOST_PIECES: usize = 4096;
 /// Pages looked up in a piece. Guessed: one in 32 of a piece of 2 MiB.
 const SAMPLES: u64 = 16;
 
-/// How old knowledge of policies may be: reading them has the kernel walk all page tables.
-const POLICIES_AGE: Nanos = Nanos(10_000_000_000);
+/// Bounds on how old knowledge of policies may be: as old as the process was when they were read, for a
+/// young one may be about to give up the policy under which it fills its memory. Reading them has the
+/// kernel walk all page tables.
+const POLICIES_AGE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(10_000_000_000));
 
-/// The mappings of each process that stay where they are, and when we looked.
+/// The mappings of each process that stay where they are, and until when that is good.
 #[derive(Debug, Default)]
 pub struct Policies(BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>);
 
@@ -56,8 +58,9 @@ impl Policies {
         memory: &mut (impl Memory + ?Sized),
         process: ProcessId,
         now: Nanos,
+        age: Nanos,
     ) -> Option<&BTreeMap<u64, Kept>> {
-        self.0.retain(|_, (at, _)| now.since(*at) < POLICIES_AGE);
+        self.0.retain(|_, (until, _)| now < *until);
         let (_, kept) = match self.0.entry(process) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
@@ -67,7 +70,8 @@ impl Policies {
                     let own = residence::unseen(mapping).map(|_| mapping.nodes.clone());
                     (mapping.start, own.unwrap_or_default())
                 });
-                new.insert((now, kept.collect()))
+                let until = Nanos(now.0 + age.clamp(POLICIES_AGE.0, POLICIES_AGE.1).0);
+                new.insert((until, kept.collect()))
             }
         };
         Some(kept)
@@ -87,11 +91,13 @@ pub fn fill(
     for process in processes {
         let busy = |task: &&numaherd_model::Task| task.process == process && task.busy_permille > 0;
         let users: Vec<TaskId> = snapshot.tasks.iter().filter(busy).map(|task| task.id).collect();
+        let ours = snapshot.tasks.iter().filter(|task| task.process == process);
+        let age = ours.map(|task| task.age).max().unwrap_or_default();
         if users.is_empty() {
             continue;
         }
         let ranges = memory.own_ranges(process.tgid)?.unwrap_or_default();
-        let Some(kept) = policies.of(memory, process, snapshot.time) else { continue };
+        let Some(kept) = policies.of(memory, process, snapshot.time, age) else { continue };
         let page = snapshot.page_size;
         let staying = kept.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(&start, nodes)| {
             let all = Bytes(nodes.iter().map(|(_, bytes)| bytes.0).sum());
