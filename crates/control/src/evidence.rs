@@ -17,8 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_model::{
-    EvidenceGrade, HintingFault, Nanos, NodeFaults, NodeId, ProcessId, RegionId, Sharing, Snapshot,
-    Task, TaskId,
+    EvidenceGrade, FaultFlags, HintingFault, Nanos, NodeFaults, NodeId, ProcessId, RegionId,
+    Sharing, Snapshot, Task, TaskId,
 };
 
 use crate::region::{PASSES, RegionEvidence};
@@ -109,7 +109,9 @@ impl Evidence {
         }
         self.tasks.retain(|task, _| snapshot.task(*task).is_some());
         for task in &mut snapshot.tasks {
-            task.faults = self.tasks.get(&task.id).map_or_else(Vec::new, TaskEvidence::show);
+            let known = self.tasks.get(&task.id);
+            task.faults = known.map_or_else(Vec::new, TaskEvidence::show);
+            task.remote_faults = known.map_or(0, |known| known.remote);
         }
         for region in self.regions.values_mut() {
             region.forget(|task| snapshot.task(task).is_some());
@@ -142,6 +144,8 @@ fn count_pair(sharing: &mut Sharing, switched: bool) {
 struct TaskEvidence {
     nodes: Vec<NodeFaults>,
     sum: u64,
+    /// Of these, on memory that was remote.
+    remote: u64,
 }
 
 impl TaskEvidence {
@@ -154,7 +158,10 @@ impl TaskEvidence {
         let counts = &mut self.nodes[at];
         *(if shared { &mut counts.shared } else { &mut counts.private }) += fault.pages.0;
         self.sum += fault.pages.0;
+        let remote = !fault.flags.has(FaultFlags::FAULT_LOCAL);
+        self.remote += if remote { fault.pages.0 } else { 0 };
         if self.sum > TASK_WINDOW {
+            self.remote /= 2;
             for counts in &mut self.nodes {
                 counts.private /= 2;
                 counts.shared /= 2;
@@ -168,6 +175,7 @@ impl TaskEvidence {
             counts.private = counts.private.div_ceil(PASSES);
             counts.shared = counts.shared.div_ceil(PASSES);
         }
+        self.remote = self.remote.div_ceil(PASSES);
         self.sum = self.nodes.iter().map(|counts| counts.private + counts.shared).sum();
     }
 

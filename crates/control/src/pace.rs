@@ -10,6 +10,8 @@ use crate::controller::Turn;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
+/// The shortest wait that faults end. Guessed: what a turn finds that comes sooner, it finds a part of.
+const SOON: Nanos = Nanos(50_000_000);
 /// After a turn that did something: there may be more of it, and the moved have to run meanwhile. Guessed.
 const BRIEF: Nanos = Nanos(20_000_000);
 /// Between turns after nothing has happened for long: at least, and where looking is dear, at most.
@@ -39,7 +41,7 @@ impl Pace {
     /// Starts quick.
     #[must_use]
     pub fn new() -> Pace {
-        Pace { wait: QUICK, least: QUICK, before: Nanos(0) }
+        Pace { wait: QUICK, least: SOON, before: Nanos(0) }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
@@ -54,7 +56,7 @@ impl Pace {
         self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
-        self.least = least.max(QUICK);
+        self.least = least.max(SOON);
         if acted { BRIEF } else { self.wait.max(least) }
     }
 
@@ -123,11 +125,11 @@ mod tests {
         let mut pace = Pace::new();
         let millis = |n: u64| Nanos(n * 1_000_000);
         pace.next(false, Found::Nothing, millis(1));
-        assert!(pace.wakes(millis(100), 8));
-        assert!(!pace.wakes(millis(99), 8) && !pace.wakes(millis(100), 7));
+        assert!(pace.wakes(millis(50), 8));
+        assert!(!pace.wakes(millis(49), 8) && !pace.wakes(millis(50), 7));
         // looking took 60 ms, once
         pace.next(false, Found::Nothing, millis(60));
-        assert!(pace.wakes(millis(100), 8));
+        assert!(pace.wakes(millis(50), 8));
         // and again: a quarter of a CPU at the most
         pace.next(false, Found::Nothing, millis(60));
         assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));

@@ -279,6 +279,7 @@ impl LiveMachine {
             age,
             state: stat.task_state(),
             faults: Vec::new(),
+            remote_faults: 0,
         })
     }
 

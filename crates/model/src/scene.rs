@@ -96,6 +96,7 @@ impl Scene {
             age: Nanos(10_000_000_000),
             state: TaskState::Runnable,
             faults: Vec::new(),
+            remote_faults: 0,
         });
     }
 

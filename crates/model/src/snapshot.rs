@@ -88,8 +88,12 @@ pub struct Task {
     pub age: Nanos,
     /// What it is doing.
     pub state: TaskState,
-    /// Evidence per node, ascending by node.
+    /// Evidence per node, ascending by node: where pages were after the fault.
     pub faults: Vec<NodeFaults>,
+    /// Of its faults, in pages and decayed likewise, those on memory that was remote before: the kernel brings
+    /// most pages to whoever faults on them first.
+    #[serde(default)]
+    pub remote_faults: u64,
 }
 
 /// A task's share of a region.

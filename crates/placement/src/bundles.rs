@@ -6,6 +6,7 @@
 //! ([`crate::teams`]), they are spread over the region's team.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, TaskId};
 use smallvec::SmallVec;
@@ -21,6 +22,10 @@ const NEGLIGIBLE: u64 = 24;
 /// busy tasks is not known well enough to be placed. Guessed.
 pub const MIN_PAIRS: u64 = 4;
 
+/// Pairs from which what they say counts also where all tasks are on one node. Guessed: two standard deviations
+/// of a half are 180 ‰.
+const MANY_PAIRS: u64 = 32;
+
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;
 
@@ -32,29 +37,46 @@ const WHOLLY_SHARED_PERMILLE: u64 = 700;
 /// its time. Guessed; it only weighs moving pages against leaving them.
 const LOSS_AT_TEN: u64 = SHARE / 2;
 
-/// Bounds on how long a task is taken to live on: as long as it has lived (Lindy), within
-/// these.
+/// Times its task's age that memory of one task is taken to be used at most. Guessed: threads come and go with
+/// the work at hand, and processes with the program.
+const BEYOND_TASK: u64 = 4;
+
+/// Bounds on how long memory is taken to be used: as long as its process has lived (Lindy), and no longer than
+/// [`BEYOND_TASK`] where one task uses it, within these.
 const HORIZON: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(60_000_000_000));
 
 /// Busy tasks of a process beyond which its memory is taken to be shared wholly or not at all.
 const MANY_MATES: usize = 64;
 
+/// A busy task's process, and its index.
+pub type Busy = (ProcessId, usize);
+
 /// How much of its memory the busy tasks of a process share, per mille; `None` where that is
-/// not known yet.
+/// not known yet. Where not many pairs tell that it is nothing, and all of them have been placed on one node, it
+/// is all of it: that is where all of their memory belongs, whoever uses what.
 ///
 /// Of two touches of a page that `k` tasks share evenly, `(k - 1) / k` are by different ones:
 /// 4 tasks and 18 switches in 32 pairs are 18/32 × 4/3 = 750 ‰.
 #[must_use]
-pub fn shared_permille(snapshot: &Snapshot, process: ProcessId, busy: u64) -> Option<u64> {
+pub fn shared_permille(snapshot: &Snapshot, together: &[Busy]) -> Option<u64> {
+    let busy = together.len() as u64;
     if busy < 2 {
         return Some(0);
     }
-    let sharing = snapshot.sharing_of(process)?;
-    if sharing.samples < MIN_PAIRS {
-        return None;
-    }
-    let permille = sharing.switches * 1000 * busy / (sharing.samples * (busy - 1));
-    Some(if permille < LITTLE_SHARED_PERMILLE { 0 } else { permille.min(1000) })
+    let sharing = snapshot.sharing_of(together[0].0);
+    let told = sharing.filter(|sharing| sharing.samples >= MIN_PAIRS).map(|sharing| {
+        let permille = sharing.switches * 1000 * busy / (sharing.samples * (busy - 1));
+        if permille < LITTLE_SHARED_PERMILLE { 0 } else { permille.min(1000) }
+    });
+    let is_sure = sharing.is_some_and(|known| known.samples >= MANY_PAIRS) && told == Some(0);
+    if !is_sure && are_on_one_node(snapshot, together) { Some(1000) } else { told }
+}
+
+/// Whether all of these have been placed, and on one node.
+fn are_on_one_node(snapshot: &Snapshot, together: &[Busy]) -> bool {
+    let mut homes = together.iter().map(|&(_, task)| snapshot.tasks[task].home);
+    let first = homes.next().flatten();
+    first.is_some() && homes.all(|home| home == first)
 }
 
 /// A region's users among a process's tasks, by place: mostly few, and looked at once.
@@ -119,12 +141,12 @@ fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
 fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
     let tasks = snapshot.tasks.iter().enumerate();
     let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
-    let mut busy: Vec<(ProcessId, usize)> = busy.map(|(i, task)| (task.process, i)).collect();
+    let mut busy: Vec<Busy> = busy.map(|(i, task)| (task.process, i)).collect();
     busy.sort_unstable();
     let of_process = busy.chunk_by(|a, b| a.0 == b.0);
-    let with = |together: &[(ProcessId, usize)]| {
+    let with = |together: &[Busy]| {
         let process = together[0].0;
-        let shared = shared_permille(snapshot, process, together.len() as u64).unwrap_or(0);
+        let shared = shared_permille(snapshot, together).unwrap_or(0);
         let few = together.len() <= MANY_MATES;
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
         let partly = few && is_part(snapshot, process, permille);
@@ -321,12 +343,20 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     for (task, faults) in tasks.iter_mut().zip(&all_faults) {
         task.evidence = task.evidence.max(*faults);
     }
+    let mut ages: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
+    for task in &snapshot.tasks {
+        let age = ages.entry(task.process).or_default();
+        *age = task.age.max(*age);
+    }
     let bundle = |(b, group): (usize, Group)| {
         let Group { mut users, regions, stays } = group;
         let mut age = Nanos(0);
+        let several = users.len() > 1;
         for (task, faults) in &mut users {
             let seen = &snapshot.tasks[*task];
-            age = age.max(seen.age);
+            let of_process = ages[&seen.process];
+            let alone = of_process.min(Nanos(seen.age.0.saturating_mul(BEYOND_TASK)));
+            age = age.max(if several { of_process } else { alone });
             let busy = u64::from(seen.busy_permille.min(1000));
             *faults = SHARE * busy / 1000 * *faults / all_faults[*task].max(1);
             tasks[*task].bundles.push((b, *faults));
@@ -378,6 +408,37 @@ mod tests {
         // 16 faults by two of eight: those two
         assert_eq!(part(500, &[8, 8]), 0);
         assert_eq!(part(500, &[4, 4, 4, 2, 2]), 1000);
+    }
+
+    #[test]
+    fn with_all_tasks_on_one_node_few_pairs_do_not_matter() {
+        let mut scene = numaherd_model::scene::Scene::two_by_four();
+        let process = numaherd_model::scene::PROCESS;
+        for tid in 1..=2 {
+            scene.task(tid, 0, 1000);
+            scene.at_home(tid, 0);
+        }
+        let mut told = |samples, home| {
+            scene.shared(samples, 0);
+            scene.at_home(2, home);
+            shared_permille(&scene.snapshot(), &[(process, 0), (process, 1)])
+        };
+        assert_eq!([told(0, 0), told(31, 0), told(32, 0)], [Some(1000), Some(1000), Some(0)]);
+        assert_eq!([told(0, 1), told(31, 1)], [None, Some(0)]);
+    }
+
+    #[test]
+    fn what_several_use_is_moved_for_as_long_as_their_process_lives() {
+        let mut scene = numaherd_model::scene::Scene::two_by_four();
+        (1..=3).for_each(|tid| scene.task(tid, 0, if tid == 1 { 0 } else { 1000 }));
+        scene.region(0, &[(2, 400)], &[(1, 512)]);
+        scene.region(1, &[(2, 400), (3, 400)], &[(1, 512)]);
+        scene.edit().tasks[1..].iter_mut().for_each(|task| task.age = Nanos(2_000_000_000));
+        scene.edit().costs.page_move = Nanos(100_000);
+        let demand = crate::demand::Demand::new(&scene.snapshot());
+        let cost = |users: usize| demand.bundles.iter().find(|b| b.users.len() == users);
+        let [alone, shared] = [1, 2].map(|users| cost(users).unwrap().page_cost);
+        assert_eq!((alone, shared), (250, 200), "of 8 s and of 10");
     }
 
     #[test]

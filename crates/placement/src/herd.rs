@@ -13,15 +13,16 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, EvidenceGrade, Nanos, Pages, Placement, Plan, ProcessId, Reason, RegionId, Snapshot,
-    Task, TaskId, Waiting,
+    Action, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, RegionId, Snapshot, Task, TaskId,
+    Waiting,
 };
 
 use crate::bandwidth::Bandwidth;
-use crate::demand::{Demand, MIN_FAULTS, SHARE};
+use crate::bundles::Busy;
+use crate::demand::{Demand, DemandTask, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{interleave, pages, relief, search, sharing, turns};
+use crate::{early, interleave, pages, relief, search, sharing, turns};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -183,7 +184,7 @@ impl Herd {
     /// Evidence of most busy tasks, and for each process with several of them, whether they
     /// share their memory. Tasks that have long shown neither are not waited for.
     fn waits_for(&self, demand: &Demand, snapshot: &Snapshot) -> Option<Waiting> {
-        let mut together: Vec<ProcessId> = Vec::new();
+        let mut together: Vec<Busy> = Vec::new();
         let (mut known, mut busy) = (0, 0);
         for (i, task) in demand.tasks.iter().enumerate().filter(|(_, task)| task.claims_cpu) {
             let has_evidence = task.evidence >= MIN_FAULTS;
@@ -191,7 +192,7 @@ impl Herd {
             known += u64::from(has_evidence);
             busy += u64::from(has_evidence || new);
             if new {
-                together.push(snapshot.tasks[i].process);
+                together.push((snapshot.tasks[i].process, i));
             }
         }
         if known == 0 || known * 1000 < busy * ENOUGH_KNOWN_PERMILLE {
@@ -245,6 +246,7 @@ impl Placement for Herd {
         let mut actions = self.releases(&demand, snapshot);
         let waiting = self.waits_for(&demand, snapshot);
         if waiting.is_some() {
+            actions.extend(self.early(&demand, &today, snapshot));
             return Plan { actions, strength_permille, waiting, ..Plan::default() };
         }
         let at = self.assign(&demand, &today, snapshot.time);
@@ -278,6 +280,32 @@ impl Placement for Herd {
 }
 
 impl Herd {
+    /// Who is placed before it is known how far memory is shared, with something known of everybody. It may
+    /// turn out otherwise, so they need not stay.
+    fn early(&mut self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
+        let shared = match self.mechanisms.early {
+            true => early::if_shared(snapshot, apart),
+            false => None,
+        };
+        let Some(shared) = shared else { return Vec::new() };
+        let mut shared = Demand::with(&shared, self.mechanisms.teams);
+        shared.scatter = self.mechanisms.scatter;
+        let is_open = |(i, task): (usize, &DemandTask)| task.claims_cpu && !shared.is_known(i);
+        if shared.tasks.iter().enumerate().any(is_open) {
+            return Vec::new();
+        }
+        let at = self.assign(&shared, today, snapshot.time);
+        if !early::is_right(apart, &shared, today, &at) {
+            return Vec::new();
+        }
+        let before: Vec<_> = self.tasks.iter().map(|task| task.placed_at).collect();
+        let crowded = self.mechanisms.hold && is_crowded(&shared);
+        let outlook = Outlook::new(&shared, &at);
+        let actions = self.placements(&shared, &outlook, &at, crowded, snapshot.time);
+        self.tasks.iter_mut().zip(before).for_each(|(task, at)| task.placed_at = at);
+        actions
+    }
+
     /// Where every task should be: by the search, unless that moves somebody who is not to move
     /// now.
     fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> Vec<usize> {

@@ -8,6 +8,7 @@
 //! | [`bundles`] | its larger half: who uses which memory |
 //! | [`teams`] | which tasks of a process share memory |
 //! | [`sharing`] | what follows if those share all of it of whom that is not known |
+//! | [`early`] | where tasks belong before that is known |
 //! | [`objects`] | which memory of several processes is the same |
 //! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
@@ -27,6 +28,7 @@ pub mod assignment;
 pub mod bandwidth;
 pub mod bundles;
 pub mod demand;
+pub mod early;
 pub mod exact;
 pub mod herd;
 pub mod interleave;

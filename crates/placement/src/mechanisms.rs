@@ -16,6 +16,9 @@ pub struct Mechanisms {
     pub units: bool,
     /// Tasks of a process that share memory are told apart from those that do not.
     pub teams: bool,
+    /// Processes whose memory lies wrong are placed before it is known how far they share it, where that is
+    /// right either way.
+    pub early: bool,
     /// Teams that do not fit their memory's node take turns at being away.
     pub turns: bool,
     /// Groups are spread whose traffic one node's memory does not carry.
@@ -37,13 +40,14 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 14] = [
+pub const NAMES: [&str; 15] = [
     "pages",
     "interleave",
     "coverage",
     "objects",
     "units",
     "teams",
+    "early",
     "turns",
     "bandwidth",
     "scatter",
@@ -63,6 +67,7 @@ impl Default for Mechanisms {
             objects: true,
             units: true,
             teams: true,
+            early: true,
             turns: true,
             bandwidth: true,
             scatter: true,
@@ -85,6 +90,7 @@ impl Mechanisms {
             "objects" => &mut self.objects,
             "units" => &mut self.units,
             "teams" => &mut self.teams,
+            "early" => &mut self.early,
             "turns" => &mut self.turns,
             "bandwidth" => &mut self.bandwidth,
             "scatter" => &mut self.scatter,
@@ -121,6 +127,7 @@ mod tests {
             objects: false,
             units: false,
             teams: false,
+            early: false,
             turns: false,
             bandwidth: false,
             scatter: false,

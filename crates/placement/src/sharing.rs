@@ -9,7 +9,7 @@
 
 use numaherd_model::{EvidenceGrade, ProcessId, Sharing, Snapshot};
 
-use crate::bundles::{MIN_PAIRS, shared_permille};
+use crate::bundles::{Busy, MIN_PAIRS, shared_permille};
 use crate::demand::CLAIMS_A_CPU;
 
 /// The snapshot as it would be if every process whose sharing is not known shared all of its memory;
@@ -19,30 +19,35 @@ pub fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
     }
-    let busy = snapshot.tasks.iter().filter(|task| task.busy_permille >= CLAIMS_A_CPU);
-    let mut busy: Vec<ProcessId> = busy.map(|task| task.process).collect();
+    let tasks = snapshot.tasks.iter().enumerate();
+    let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
+    let mut busy: Vec<Busy> = busy.map(|(i, task)| (task.process, i)).collect();
     let unknown: Vec<ProcessId> = unknown(snapshot, &mut busy).collect();
+    as_shared(snapshot, &unknown)
+}
+
+/// The snapshot as it would be if these processes shared all of their memory; `None` without any.
+#[must_use]
+pub fn as_shared(snapshot: &Snapshot, unknown: &[ProcessId]) -> Option<Snapshot> {
     if unknown.is_empty() {
         return None;
     }
     let mut shared = snapshot.clone();
     shared.sharing.retain(|sharing| !unknown.contains(&sharing.process));
     let all = |process| Sharing { process, samples: MIN_PAIRS, switches: MIN_PAIRS };
-    shared.sharing.extend(unknown.into_iter().map(all));
+    shared.sharing.extend(unknown.iter().copied().map(all));
     shared.sharing.sort_unstable_by_key(|sharing| sharing.process);
     Some(shared)
 }
 
-/// The processes of these busy tasks, one for each task, of which it is not known how far they share memory;
-/// ascending.
+/// The processes of these busy tasks of which it is not known how far they share memory; ascending.
 pub fn unknown<'a>(
     snapshot: &'a Snapshot,
-    busy: &'a mut [ProcessId],
+    busy: &'a mut [Busy],
 ) -> impl Iterator<Item = ProcessId> + 'a {
     busy.sort_unstable();
-    let unknown =
-        |tasks: &&[ProcessId]| shared_permille(snapshot, tasks[0], tasks.len() as u64).is_none();
-    busy.chunk_by(ProcessId::eq).filter(unknown).map(|tasks| tasks[0])
+    let unknown = |tasks: &&[Busy]| shared_permille(snapshot, tasks).is_none();
+    busy.chunk_by(|a, b| a.0 == b.0).filter(unknown).map(|tasks| tasks[0].0)
 }
 
 #[cfg(test)]

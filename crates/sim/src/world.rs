@@ -98,6 +98,7 @@ impl Sim {
             age: Nanos(now),
             state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
             faults: Vec::new(),
+            remote_faults: 0,
         })
     }
 

@@ -21,7 +21,7 @@ use numaherd_model::{
     Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, ProcessId, Snapshot, Waiting,
 };
 use numaherd_placement::herd::PATIENCE;
-use numaherd_placement::{Herd, sharing};
+use numaherd_placement::{Herd, Mechanisms, sharing};
 use serde::Serialize;
 
 use super::balance::open_faults;
@@ -155,8 +155,9 @@ struct Looked<'a> {
 
 fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let Looked { seconds, evidence, stalls, distances } = looked;
-    let paper =
-        |snapshot| project(&mut Herd::new(), snapshot, |from, to| distances.between(from, to));
+    // Each of the two cases by itself: herd would place some for both.
+    let herd = || Herd::with(Mechanisms { early: false, ..Mechanisms::default() });
+    let paper = |snapshot| project(&mut herd(), snapshot, |from, to| distances.between(from, to));
     let (apart, shared) = (paper(snapshot.clone()), sharing::if_shared(snapshot).map(paper));
     let ratio = ratio(snapshot, &distances);
     let busy: u64 = snapshot.tasks.iter().map(|task| u64::from(task.busy_permille)).sum();

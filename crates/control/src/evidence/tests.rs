@@ -125,6 +125,14 @@ fn a_newcomer_outweighs_its_predecessor_within_three_passes() {
 }
 
 #[test]
+fn what_the_kernel_brought_to_whoever_faulted_was_remote_before() {
+    let local = FaultFlags(FaultFlags::FAULT_LOCAL);
+    let near = HintingFault { flags: local, ..fault(1, 0x4000_0000, 0, None) };
+    let far = fault(1, 0x4000_1000, 0, None);
+    assert_eq!(filled(&[near, far, far]).tasks[0].remote_faults, 2);
+}
+
+#[test]
 fn a_huge_page_is_512_and_what_we_moved_is_known_to_be_there() {
     let mut snapshot = snapshot(1);
     let mut evidence = Evidence::new();

@@ -1,0 +1,180 @@
+//! Placing before it is known how far the tasks of a process share its memory, where that is right either
+//! way.
+//!
+//! Whether memory is shared shows when a page is touched again, which takes a program that sweeps over
+//! much of it most of a second. Where its memory lies shows at once. A process much of whose use is
+//! remote has to be brought together in any case: if it shares its memory, on as few nodes as hold it; if
+//! each task has its own, anywhere where that memory follows. So what is best if it is shared is done at
+//! once, unless that costs more if it is not than it brings if it is, or has more tasks on one node than are on
+//! any now: what is gathered there has that node's memory alone, and if memory is private need not be. A
+//! process whose tasks are well is left as it was seen.
+//!
+//! Worked example: two processes of four tasks on two nodes of four CPUs, two of each on either node, all
+//! memory on node 0. If memory is private, four regions come to their tasks, whoever runs where. If it is
+//! shared, one process belongs on node 0 and the other, with its memory, on node 1. That is as good in the
+//! first case.
+
+use numaherd_model::{EvidenceGrade, ProcessId, Snapshot};
+
+use crate::bundles::Busy;
+use crate::demand::{CLAIMS_A_CPU, Demand, MIN_FAULTS};
+use crate::herd::CONVERGED_PERMILLE;
+use crate::sharing;
+
+/// Per mille of a process's faults that have to be on what was remote: more than where all is well.
+const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
+
+/// A task's remote faults and all of them, and whether it has been placed.
+type Remote = (u64, u64, bool);
+
+/// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
+/// memory lies wrong, and nobody of whom has been placed; `None` if there are none, or if half of some
+/// process's busy tasks have not shown where its memory is.
+#[must_use]
+pub fn if_shared(snapshot: &Snapshot, demand: &Demand) -> Option<Snapshot> {
+    if snapshot.grade != EvidenceGrade::HintingFaults {
+        return None;
+    }
+    let tasks = snapshot.tasks.iter().zip(&demand.tasks).enumerate();
+    let busy = tasks.filter(|(_, (task, _))| task.busy_permille >= CLAIMS_A_CPU);
+    let mut all: Vec<(Busy, Remote)> = Vec::new();
+    for (i, (task, seen)) in busy {
+        let faults = task.faults.iter().map(|count| count.private + count.shared).sum();
+        all.push(((task.process, i), (task.remote_faults, faults, seen.placed)));
+    }
+    all.sort_unstable();
+    let is_wrong = |tasks: &&[(Busy, Remote)]| {
+        let sum = |of: fn(&Remote) -> u64| tasks.iter().map(|(_, faults)| of(faults)).sum::<u64>();
+        let placed = tasks.iter().any(|(_, faults)| faults.2);
+        !placed && sum(|of| of.0) * 1000 >= sum(|of| of.1).max(1) * REMOTE_PERMILLE
+    };
+    // Of one that shares its memory, a few of its tasks show where that is.
+    let is_shown = |tasks: &[(Busy, Remote)]| {
+        tasks.iter().filter(|(_, faults)| faults.1 >= MIN_FAULTS).count() * 2 >= tasks.len()
+    };
+    let mut processes = all.chunk_by(|a, b| a.0.0 == b.0.0);
+    if !processes.all(is_shown) {
+        return None;
+    }
+    let wrong = all.chunk_by(|a, b| a.0.0 == b.0.0).filter(is_wrong).flatten();
+    let mut wrong: Vec<Busy> = wrong.map(|task| task.0).collect();
+    let unknown: Vec<ProcessId> = sharing::unknown(snapshot, &mut wrong).collect();
+    sharing::as_shared(snapshot, &unknown)
+}
+
+/// Whether tasks where `at` says are right either way: what that saves over where they are now if memory is
+/// shared is more than it costs if each task has what it was seen in, and no node is to have more of them
+/// than the fullest has now.
+#[must_use]
+pub fn is_right(apart: &Demand, shared: &Demand, today: &[usize], at: &[usize]) -> bool {
+    let saved = |demand: &Demand| {
+        let [now, then] = [today, at].map(|at| demand.total_cost(at) as i64);
+        now - then
+    };
+    let fullest = |at: &[usize]| {
+        let mut load = vec![0; apart.nodes.len()];
+        let busy = apart.tasks.iter().zip(at).filter(|(task, _)| task.claims_cpu);
+        busy.for_each(|(_, &node)| load[node] += 1);
+        load.into_iter().max()
+    };
+    saved(shared) > 0 && saved(shared) + saved(apart) > 0 && fullest(at) <= fullest(today)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Herd;
+    use numaherd_model::scene::{Scene, task_id};
+    use numaherd_model::{Action, NodeId, Placement, Snapshot, Waiting};
+
+    /// The module's example: tasks 1 to 4 and 5 to 8 are a process each, two of each on either node. Each
+    /// was seen in a region, which is on the node that `memory` says.
+    fn two_processes(memory: impl Fn(u32) -> u32) -> Snapshot {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=8 {
+            let cpu = [0, 1, 4, 5, 2, 3, 6, 7][tid as usize - 1];
+            scene.task(tid, cpu, 1000);
+            scene.region(u64::from(tid), &[(tid, 512)], &[(memory(tid), 512)]);
+        }
+        let mut snapshot = scene.snapshot();
+        snapshot.sharing.clear();
+        for task in &mut snapshot.tasks {
+            let remote = memory(task.id.tid) != beside(task.id.tid);
+            task.remote_faults = if remote { 512 } else { 0 };
+        }
+        let other = ProcessId { tgid: 5, start: 1 };
+        snapshot.tasks[4..].iter_mut().for_each(|task| task.process = other);
+        snapshot.regions[4..].iter_mut().for_each(|region| region.id.process = other);
+        snapshot
+    }
+
+    /// The node that each task runs on.
+    fn beside(tid: u32) -> u32 {
+        [0, 0, 1, 1, 0, 0, 1, 1][tid as usize - 1]
+    }
+
+    /// The node each task is put on, with the process whose sharing is waited for.
+    fn placed(herd: &mut Herd, snapshot: &Snapshot) -> Vec<Option<NodeId>> {
+        let plan = herd.decide(snapshot);
+        assert!(matches!(plan.waiting, Some(Waiting::Sharing { .. })), "{plan:?}");
+        let to = |tid| {
+            plan.actions.iter().find_map(|action| match action {
+                Action::PlaceTask { task, node, .. } if *task == task_id(tid) => Some(*node),
+                _ => None,
+            })
+        };
+        (1..=8).map(to).collect()
+    }
+
+    #[test]
+    fn who_is_far_from_its_memory_comes_together_whether_it_shares_that_or_not() {
+        let mut snapshot = two_processes(|_| 0);
+        let mut herd = Herd::new();
+        let to = placed(&mut herd, &snapshot);
+        assert!(to.iter().all(Option::is_some), "{to:?}");
+        assert_eq!(to[..4], [to[0]; 4]);
+        assert_eq!(to[4..], [to[4]; 4]);
+        assert_ne!(to[0], to[4]);
+        // With all of them on one node it does not matter any more: memory follows at once.
+        for (task, node) in snapshot.tasks.iter_mut().zip(&to) {
+            task.home = *node;
+        }
+        let plan = herd.decide(&snapshot);
+        let follows = |action: &Action| matches!(action, Action::MovePages { to, .. } if to.0 == 1);
+        assert!(plan.waiting.is_none() && plan.actions.iter().all(follows), "{plan:?}");
+        assert_eq!(plan.actions.len(), 4);
+        let without = crate::Mechanisms { early: false, ..crate::Mechanisms::default() };
+        assert_eq!(placed(&mut Herd::with(without), &two_processes(|_| 0)), [None; 8]);
+    }
+
+    #[test]
+    fn who_is_well_is_left_as_it_was_seen() {
+        assert_eq!(placed(&mut Herd::new(), &two_processes(beside)), [None; 8]);
+    }
+
+    #[test]
+    fn nobody_is_gathered_who_has_a_node_to_spare() {
+        let mut snapshot = two_processes(|_| 0);
+        snapshot.tasks.truncate(4);
+        snapshot.regions.truncate(4);
+        assert_eq!(placed(&mut Herd::new(), &snapshot), [None; 8]);
+    }
+
+    #[test]
+    fn what_costs_more_if_memory_is_private_than_it_brings_if_it_is_shared_is_not_done() {
+        let snapshot = two_processes(|_| 0);
+        let apart = Demand::new(&snapshot);
+        let shared = Demand::new(&if_shared(&snapshot, &apart).unwrap());
+        let today: Vec<usize> = apart.tasks.iter().map(|task| task.now).collect();
+        let whole = [0, 0, 0, 0, 1, 1, 1, 1];
+        assert!(is_right(&apart, &shared, &today, &whole));
+        assert!(!is_right(&apart, &shared, &today, &today), "brings nothing");
+        // Who is well with memory of its own, too dear to move, loses as much as sharing would bring.
+        let snapshot = two_processes(beside);
+        let processes = [snapshot.tasks[0].process, snapshot.tasks[4].process];
+        let mut apart = Demand::new(&snapshot);
+        apart.bundles.iter_mut().for_each(|bundle| bundle.page_cost *= 100_000);
+        let shared = Demand::new(&sharing::as_shared(&snapshot, &processes).unwrap());
+        assert!(!is_right(&apart, &shared, &today, &whole));
+    }
+}
