@@ -79,6 +79,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         age: Nanos(10_000_000_000),
         state: TaskState::Runnable,
         faults: vec![NodeFaults { node: home(n), private: 1024, shared: 0 }],
+        remote_faults: 0,
     };
     let region = |i: u32| {
         let n = i / 2;
