@@ -21,8 +21,9 @@ const YOUNG: Nanos = Nanos(3_000_000_000);
 /// memory. Guessed.
 const ENOUGH_FAULTS: u64 = 200;
 
-/// Base pages of a process that may fault in a millisecond once all has converged: at a microsecond or two each, 0.5 % of a CPU.
-const SLOW_FAULTS_A_MS: u64 = 4;
+/// Base pages of a process that may fault in a millisecond once all has converged, or is well: at a microsecond
+/// or two each, 0.2 % of a CPU. (On the slow CPUs of the emulated machines it is 10 %.)
+const SLOW_FAULTS_A_MS: u64 = 1;
 
 /// Base pages of a process that fault in a millisecond at the most. Seen with two processes on the eight
 /// slow CPUs of the emulated 2x4.
@@ -77,6 +78,8 @@ impl Scan {
         let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
         let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
+        // A quick pass over base pages that are well costs more than it can bring.
+        let enough = enough || !huge && is_local(snapshot);
         match (enough, huge) {
             (false, true) if seeks => Scan::Seek,
             (false, true) => Scan::Quick,
@@ -100,6 +103,14 @@ impl Scan {
         let [delay, period] = [delay_ms, period_ms].map(|ms| Nanos(ms * 1_000_000));
         ScanPeriods { delay, min: period, max: period, size: Bytes(size_mib << 20) }
     }
+}
+
+/// Whether hardly any fault is on what was remote.
+fn is_local(snapshot: &Snapshot) -> bool {
+    let all = |task: &Task| task.faults.iter().map(|on| on.private + on.shared).sum::<u64>();
+    let all: u64 = snapshot.tasks.iter().map(all).sum();
+    let remote: u64 = snapshot.tasks.iter().map(|task| task.remote_faults).sum();
+    all > 0 && remote * 1000 <= all * u64::from(1000 - CONVERGED_PERMILLE)
 }
 
 /// The time of a pass at so many pages a millisecond, by the memory that the largest process was seen to use;
@@ -169,12 +180,28 @@ mod tests {
         scene.task(1, 0, 1000);
         scene.region(0, &[(1, 10)], &[(0, 512)]);
         let mut snapshot = scene.snapshot();
-        // 40,000 pages at four a millisecond: 10 s, and the next power of two.
-        snapshot.regions[0].len = Bytes(40_000 * snapshot.page_size.0);
+        // 10,000 pages at one a millisecond: 10 s, and the next power of two.
+        snapshot.regions[0].len = Bytes(10_000 * snapshot.page_size.0);
         assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(16_384));
-        // At twenty: 2 s, and the next power of two.
+        // 40,000 at twenty: 2 s, and the next power of two.
+        snapshot.regions[0].len = Bytes(40_000 * snapshot.page_size.0);
+        snapshot.tasks[0].remote_faults = 10;
         assert_eq!(Scan::Quick.after(&snapshot, &plan(false, 500), BASE), Scan::QuickBase(2048));
         snapshot.regions[0].len = Bytes(1 << 40);
         assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(60_000));
+    }
+
+    #[test]
+    fn base_pages_that_are_well_are_not_looked_at_quickly() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 1000)], &[(0, 512)]);
+        let mut snapshot = scene.snapshot();
+        let mut after = |remote, faults| {
+            snapshot.tasks[0].remote_faults = remote;
+            Scan::Seek.after(&snapshot, &plan(false, 500), faults)
+        };
+        assert_eq!([after(100, BASE), after(101, BASE)], [Scan::Slow(2000), Scan::QuickBase(1000)]);
+        assert_eq!(after(0, HUGE), Scan::Quick, "those cost little");
     }
 }
