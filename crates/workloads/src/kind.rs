@@ -151,7 +151,7 @@ impl Kind {
             Kind::Numa02Smt => (half, 64, 320, Start::FirstTouch),
             Kind::Overcommit => (2 * cpus, 32, 80, Start::OneNode),
             Kind::JbbLike => (cpus, 32, 300_000, Start::OneNode),
-            Kind::Stream => (half, 96, 160, Start::FirstTouch),
+            Kind::Stream => (half, 96, 640, Start::FirstTouch),
             Kind::Phases => (cpus, 64, 640, Start::FirstTouch),
             Kind::Uneven => (cpus, 64, 130, Start::OneNode),
             Kind::Forks => (cpus, 1, 200, Start::FirstTouch),
