@@ -64,9 +64,14 @@ pub(crate) struct Process {
     pub blocks: Vec<Block>,
     /// By block.
     pub seen: Vec<Seen>,
+    /// All, and those that all threads use: its first blocks.
     pub bytes: f64,
+    pub shared_bytes: f64,
+    pub shared: usize,
     pub slices: usize,
     pub phases: Vec<PhaseSpec>,
+    pub rounds: u32,
+    pub hinting_faults: bool,
     pub scan_at: usize,
     pub rmap: Mutex,
     pub waiting_at_barrier: Vec<usize>,
@@ -132,7 +137,9 @@ const _: () = assert!(size_of::<Task>() == 128);
 /// The rest of a task.
 pub(crate) struct Rest {
     pub id: TaskId,
-    pub thread: usize,
+    pub slice: u32,
+    /// Rounds of all phases that are over.
+    pub round: u32,
     pub allowed: CpuSet,
     pub owner: CpuSet,
     pub home: Option<NodeId>,

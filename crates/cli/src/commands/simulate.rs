@@ -7,7 +7,7 @@ use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
-use crate::args::{Compare, Compared, Format, OnOff, Resize, Simulate};
+use crate::args::{Compare, Compared, Format, OnOff, Simulate};
 use crate::output::{self, NewFile};
 use crate::simulation::{self, Job, find, page, places, timeline};
 
@@ -98,8 +98,6 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     let given = &args.workload;
     let not_simulated = [
         ("--seconds", given.seconds.is_some()),
-        ("--start", given.start.is_some()),
-        ("--processes", given.processes.is_some()),
         ("--until", args.until.is_some()),
         ("--trace", args.trace.is_some()),
         ("--logs", args.logs.is_some()),
@@ -112,14 +110,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     let placements: Vec<_> =
         args.placements.iter().map(|placement| placement.simulated()).collect::<Result<_>>()?;
     let machine = find::machine(machine)?;
-    let defaults = given.name.defaults(machine.cpus(), given.quick);
-    let resize = Resize {
-        threads: given.threads,
-        size: Some(given.size_bytes()),
-        loops: Some(given.loops.unwrap_or(defaults.loops)),
-    };
-    let workload = find::workload(given.name.name(), resize)?;
-    ensure!(workload.process.len() == 1, "{} is simulated by simulate only", workload.name);
+    let workload = find::lab_workload(given, &machine)?;
     let mut cells = Vec::new();
     for run in 0..args.runs {
         for (told, &placement) in args.placements.iter().zip(&placements) {
