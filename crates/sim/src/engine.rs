@@ -231,6 +231,8 @@ pub struct Sim {
     pub(crate) left: usize,
     pub(crate) spent: Nanos,
     pub(crate) vetoed_rounds: u32,
+    /// Rounds of load balancing.
+    pub(crate) rounds: u64,
     pub(crate) account: Account,
     /// Small pages that tasks move now, or will go on to move when they run next.
     pub(crate) moving: BTreeMap<usize, Moving>,
@@ -280,6 +282,7 @@ impl Sim {
             left: 0,
             spent: Nanos(0),
             vetoed_rounds: 0,
+            rounds: 0,
             account: Account::default(),
             moving: BTreeMap::new(),
             samples: Samples::default(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::args::{Compare, Compared, Format, OnOff, Simulate};
 use crate::output::{self, NewFile};
-use crate::simulation::{self, Job, find, page, places, timeline};
+use crate::simulation::{self, Job, Kernel, find, page, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
@@ -32,7 +32,14 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
             let seed = args.seed.wrapping_add(u64::from(run));
-            let job = Job { machine: &machine, workload: &workload, placement, huge_pages, seed };
+            let job = Job {
+                machine: &machine,
+                workload: &workload,
+                placement,
+                huge_pages,
+                seed,
+                kernel: Kernel::Documents,
+            };
             let finished = job.run(watched)?;
             if let Some(file) = trace.take() {
                 file.write(&serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
@@ -120,6 +127,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 placement,
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
+                kernel: Kernel::Lab,
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
             cells.push(Cell { placement: told.to_string(), ..cell });
