@@ -245,7 +245,7 @@ fn even(
         let evens = high > low && high - low >= one_from + one_to;
         let runs = |group: usize| load_of(&domain.groups[group], load) as usize;
         let is_pair = runs(to) < (domain.groups[to].len() / HARDLY).max(1)
-            && runs(from).saturating_sub(runs(to)).div_ceil(2) <= PAIR;
+            && runs(from).saturating_sub(runs(to)) <= PAIR;
         let tolerated = tolerates && is_pair && !crowded;
         let uneven = evens && high * 100 > low * u64::from(percent) && !tolerated;
         if !(uneven || idles && crowded && from != to) {
@@ -318,7 +318,8 @@ mod tests {
             [load[..4].iter().sum::<u32>(), load[4..].iter().sum()]
         };
         assert_eq!(after([1, 1, 0, 0, 0, 0, 0, 0]), [2, 0]);
-        // One that runs something takes the half, and so does one beside a crowd.
+        // Of more it takes the half; so does one that runs something, and one beside a crowd.
+        assert_eq!(after([1, 1, 1, 1, 0, 0, 0, 0]), [2, 2]);
         assert_eq!(after([1, 1, 1, 0, 1, 0, 0, 0]), [2, 2]);
         assert_eq!(after([2, 2, 1, 1, 0, 0, 0, 0]), [3, 3]);
         assert_eq!(Fair.balance(&domains, &mut [1, 1, 0, 0, 0, 0, 0, 0]), [(0, 4)]);
