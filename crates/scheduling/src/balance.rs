@@ -62,7 +62,7 @@ pub struct Fair6;
 
 /// Tasks by which another node may be ahead of one that hardly anything runs on: NUMA_IMBALANCE_MIN.
 /// Published.
-const PAIR: usize = 2;
+const PAIR: u32 = 2;
 /// A node hardly runs anything up to this part of its CPUs, or one task: imb_numa_nr. Published.
 const HARDLY: usize = 8;
 /// Rounds of balancing between two exchanges. Of a busy CPU of four every 64 to 128 ms, and each third
@@ -206,53 +206,61 @@ fn exchange(cpus: &[usize], load: &[u32]) -> Option<(usize, usize)> {
 }
 
 fn even_all(domains: &Domains, load: &mut [u32], tolerates: bool) -> Vec<(usize, usize)> {
-    let mut pulls = Vec::new();
+    let (mut pulls, mut runs) = (Vec::new(), Vec::new());
     for (level, all) in &domains.levels {
         let between_nodes = *level > Level::Node;
         let percent = if between_nodes { NUMA_IMBALANCE_PERCENT } else { IMBALANCE_PERCENT };
         for domain in all {
-            even(domain, load, percent, between_nodes && tolerates, &mut pulls);
+            runs.clear();
+            runs.extend(domain.groups.iter().map(|group| load_of(group, load)));
+            even(domain, load, &mut runs, percent, between_nodes && tolerates, &mut pulls);
         }
     }
     pulls
 }
 
-/// Moves tasks from the busiest to the idlest group while that evens them by more than `percent`.
+/// Moves tasks from the busiest to the idlest group while that evens them by more than `percent`; `runs` is
+/// what each group runs.
 fn even(
     domain: &Domain,
     load: &mut [u32],
+    runs: &mut [u32],
     percent: u32,
     tolerates: bool,
     pulls: &mut Vec<(usize, usize)>,
 ) {
-    let most: usize = domain.groups.iter().map(Vec::len).sum();
+    let groups = &domain.groups;
+    let most: usize = groups.iter().map(Vec::len).sum();
     for _ in 0..most {
-        // Per CPU, so that groups of unequal size compare.
-        let scaled = |group: &Vec<usize>, load: &[u32]| {
-            u64::from(load_of(group, load)) * 1000 / group.len() as u64
-        };
-        let busy = |i: &usize| (scaled(&domain.groups[*i], load), usize::MAX - i);
-        let Some(from) = (0..domain.groups.len()).max_by_key(busy) else { return };
-        let idle = |i: &usize| (scaled(&domain.groups[*i], load), *i);
-        let Some(to) = (0..domain.groups.len()).min_by_key(idle) else { return };
-        let (high, low) = (scaled(&domain.groups[from], load), scaled(&domain.groups[to], load));
-        let one_from = 1000 / domain.groups[from].len() as u64;
-        let one_to = 1000 / domain.groups[to].len() as u64;
+        // Per CPU, so that groups of unequal size compare; the first of equals.
+        let scaled = |group: usize| u64::from(runs[group]) * 1000 / groups[group].len() as u64;
+        let (mut from, mut to) = (0, 0);
+        let (mut high, mut low) = (0, u64::MAX);
+        for group in 0..groups.len() {
+            let scaled = scaled(group);
+            if scaled > high {
+                (from, high) = (group, scaled);
+            }
+            if scaled < low {
+                (to, low) = (group, scaled);
+            }
+        }
+        let one_from = 1000 / groups[from].len() as u64;
+        let one_to = 1000 / groups[to].len() as u64;
         // A CPU that idles beside a group with more tasks than CPUs takes one, however small the
         // imbalance. Published: find_busiest_group for an idle CPU.
-        let idles = domain.groups[to].iter().any(|&cpu| load[cpu] == 0);
-        let crowded = load_of(&domain.groups[from], load) as usize > domain.groups[from].len();
+        let crowded = runs[from] as usize > groups[from].len();
+        let idles = || groups[to].iter().any(|&cpu| load[cpu] == 0);
         let evens = high > low && high - low >= one_from + one_to;
-        let runs = |group: usize| load_of(&domain.groups[group], load) as usize;
-        let is_pair = runs(to) < (domain.groups[to].len() / HARDLY).max(1)
-            && runs(from).saturating_sub(runs(to)) <= PAIR;
+        let is_pair = (runs[to] as usize) < (groups[to].len() / HARDLY).max(1)
+            && runs[from].saturating_sub(runs[to]) <= PAIR;
         let tolerated = tolerates && is_pair && !crowded;
         let uneven = evens && high * 100 > low * u64::from(percent) && !tolerated;
-        if !(uneven || idles && crowded && from != to) {
+        if !(uneven || crowded && from != to && idles()) {
             return;
         }
-        let source = domain.groups[from].iter().copied().max_by_key(|&c| (load[c], usize::MAX - c));
-        let target = domain.groups[to].iter().copied().min_by_key(|&c| (load[c], c));
+        let source = groups[from].iter().copied().max_by_key(|&c| (load[c], usize::MAX - c));
+        let target = groups[to].iter().copied().min_by_key(|&c| (load[c], c));
         let (Some(source), Some(target)) = (source, target) else { return };
         if load[source] == 0 || load[target] >= load[source] && load[source] < 2 && load[target] > 0
         {
@@ -260,6 +268,8 @@ fn even(
         }
         load[source] -= 1;
         load[target] += 1;
+        runs[from] -= 1;
+        runs[to] += 1;
         pulls.push((source, target));
     }
 }
