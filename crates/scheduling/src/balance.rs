@@ -54,7 +54,7 @@ pub trait Scheduling {
 pub struct Fair;
 
 /// The same as of Linux 6.12, where two things differ. A node on which hardly anything runs leaves one or
-/// two tasks on another (`adjust_numa_imbalance`, since 5.8). And where a node's tasks do not go evenly into
+/// two tasks on another (since 5.6; `adjust_numa_imbalance`). And where a node's tasks do not go evenly into
 /// its CPUs, those that share one take turns: a pull that has failed twice goes through though it only
 /// exchanges who waits (`detach_tasks`; an older kernel does so too).
 #[derive(Clone, Copy, Debug, Default)]
