@@ -20,7 +20,7 @@ pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use placement::{Compared, Placement};
 pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate};
-pub use workload::{TieArg, WorkloadArgs};
+pub use workload::{StartArg, TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
 #[derive(Parser)]

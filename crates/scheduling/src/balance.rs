@@ -41,11 +41,33 @@ pub trait Scheduling {
 
     /// The CPU from which a CPU that is about to idle takes a waiting task.
     fn newidle(&self, domains: &Domains, load: &[u32], cpu: usize) -> Option<usize>;
+
+    /// Pulls, `(from, to)` CPUs, after which load is no more even than before but others wait; `round`
+    /// counts the calls of `balance`.
+    fn rotate(&self, _domains: &Domains, _load: &[u32], _round: u64) -> Vec<(usize, usize)> {
+        Vec::new()
+    }
 }
 
 /// Linux's fair class, as far as it decides where CPU-bound tasks run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fair;
+
+/// The same as of Linux 6.12, where two things differ. A node on which hardly anything runs leaves one or
+/// two tasks on another (since 5.6; `adjust_numa_imbalance`). And where a node's tasks do not go evenly into
+/// its CPUs, those that share one take turns: a pull that has failed twice goes through though it only
+/// exchanges who waits (`detach_tasks`; an older kernel does so too).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fair6;
+
+/// Tasks by which another node may be ahead of one that hardly anything runs on: NUMA_IMBALANCE_MIN.
+/// Published.
+const PAIR: u32 = 2;
+/// A node hardly runs anything up to this part of its CPUs, or one task: imb_numa_nr. Published.
+const HARDLY: usize = 8;
+/// Rounds of balancing between two exchanges. Of a busy CPU of four every 64 to 128 ms, and each third
+/// succeeds; there are three.
+const EXCHANGE_ROUNDS: u64 = 5;
 
 /// Tasks by which groups of nodes may differ without anybody moving, in per cent of the busier
 /// one. Published: the imbalance_pct of NUMA domains is 125, elsewhere 117 (110 for siblings).
@@ -117,15 +139,7 @@ impl Scheduling for Fair {
     }
 
     fn balance(&self, domains: &Domains, load: &mut [u32]) -> Vec<(usize, usize)> {
-        let mut pulls = Vec::new();
-        for (level, all) in &domains.levels {
-            let percent =
-                if *level > Level::Node { NUMA_IMBALANCE_PERCENT } else { IMBALANCE_PERCENT };
-            for domain in all {
-                even(domain, load, percent, &mut pulls);
-            }
-        }
-        pulls
+        even_all(domains, load, false)
     }
 
     fn newidle(&self, domains: &Domains, load: &[u32], cpu: usize) -> Option<usize> {
@@ -145,32 +159,108 @@ impl Scheduling for Fair {
     }
 }
 
-/// Moves tasks from the busiest to the idlest group while that evens them by more than `percent`.
-fn even(domain: &Domain, load: &mut [u32], percent: u32, pulls: &mut Vec<(usize, usize)>) {
-    let most: usize = domain.groups.iter().map(Vec::len).sum();
+impl Scheduling for Fair6 {
+    fn fork(
+        &self,
+        domains: &Domains,
+        load: &[u32],
+        parent: usize,
+        allowed: &dyn Fn(usize) -> bool,
+    ) -> usize {
+        Fair.fork(domains, load, parent, allowed)
+    }
+
+    fn wake(
+        &self,
+        domains: &Domains,
+        load: &[u32],
+        previous: usize,
+        allowed: &dyn Fn(usize) -> bool,
+    ) -> usize {
+        Fair.wake(domains, load, previous, allowed)
+    }
+
+    fn balance(&self, domains: &Domains, load: &mut [u32]) -> Vec<(usize, usize)> {
+        even_all(domains, load, true)
+    }
+
+    fn newidle(&self, domains: &Domains, load: &[u32], cpu: usize) -> Option<usize> {
+        Fair.newidle(domains, load, cpu)
+    }
+
+    fn rotate(&self, domains: &Domains, load: &[u32], round: u64) -> Vec<(usize, usize)> {
+        if !round.is_multiple_of(EXCHANGE_ROUNDS) {
+            return Vec::new();
+        }
+        domains.nodes.iter().filter_map(|cpus| exchange(cpus, load)).collect()
+    }
+}
+
+/// From a CPU with a task more than others have to the next of those.
+fn exchange(cpus: &[usize], load: &[u32]) -> Option<(usize, usize)> {
+    let most = cpus.iter().map(|&cpu| load[cpu]).max().filter(|&most| most > 1)?;
+    let at = cpus.iter().position(|&cpu| load[cpu] == most)?;
+    let after = cpus[at + 1..].iter().chain(&cpus[..at]);
+    let to = after.copied().find(|&cpu| load[cpu] + 1 == most)?;
+    Some((cpus[at], to))
+}
+
+fn even_all(domains: &Domains, load: &mut [u32], tolerates: bool) -> Vec<(usize, usize)> {
+    let (mut pulls, mut runs) = (Vec::new(), Vec::new());
+    for (level, all) in &domains.levels {
+        let between_nodes = *level > Level::Node;
+        let percent = if between_nodes { NUMA_IMBALANCE_PERCENT } else { IMBALANCE_PERCENT };
+        for domain in all {
+            runs.clear();
+            runs.extend(domain.groups.iter().map(|group| load_of(group, load)));
+            even(domain, load, &mut runs, percent, between_nodes && tolerates, &mut pulls);
+        }
+    }
+    pulls
+}
+
+/// Moves tasks from the busiest to the idlest group while that evens them by more than `percent`; `runs` is
+/// what each group runs.
+fn even(
+    domain: &Domain,
+    load: &mut [u32],
+    runs: &mut [u32],
+    percent: u32,
+    tolerates: bool,
+    pulls: &mut Vec<(usize, usize)>,
+) {
+    let groups = &domain.groups;
+    let most: usize = groups.iter().map(Vec::len).sum();
     for _ in 0..most {
-        // Per CPU, so that groups of unequal size compare.
-        let scaled = |group: &Vec<usize>, load: &[u32]| {
-            u64::from(load_of(group, load)) * 1000 / group.len() as u64
-        };
-        let busy = |i: &usize| (scaled(&domain.groups[*i], load), usize::MAX - i);
-        let Some(from) = (0..domain.groups.len()).max_by_key(busy) else { return };
-        let idle = |i: &usize| (scaled(&domain.groups[*i], load), *i);
-        let Some(to) = (0..domain.groups.len()).min_by_key(idle) else { return };
-        let (high, low) = (scaled(&domain.groups[from], load), scaled(&domain.groups[to], load));
-        let one_from = 1000 / domain.groups[from].len() as u64;
-        let one_to = 1000 / domain.groups[to].len() as u64;
+        // Per CPU, so that groups of unequal size compare; the first of equals.
+        let scaled = |group: usize| u64::from(runs[group]) * 1000 / groups[group].len() as u64;
+        let (mut from, mut to) = (0, 0);
+        let (mut high, mut low) = (0, u64::MAX);
+        for group in 0..groups.len() {
+            let scaled = scaled(group);
+            if scaled > high {
+                (from, high) = (group, scaled);
+            }
+            if scaled < low {
+                (to, low) = (group, scaled);
+            }
+        }
+        let one_from = 1000 / groups[from].len() as u64;
+        let one_to = 1000 / groups[to].len() as u64;
         // A CPU that idles beside a group with more tasks than CPUs takes one, however small the
         // imbalance. Published: find_busiest_group for an idle CPU.
-        let idles = domain.groups[to].iter().any(|&cpu| load[cpu] == 0);
-        let crowded = load_of(&domain.groups[from], load) as usize > domain.groups[from].len();
+        let crowded = runs[from] as usize > groups[from].len();
+        let idles = || groups[to].iter().any(|&cpu| load[cpu] == 0);
         let evens = high > low && high - low >= one_from + one_to;
-        let uneven = evens && high * 100 > low * u64::from(percent);
-        if !(uneven || idles && crowded && from != to) {
+        let is_pair = (runs[to] as usize) < (groups[to].len() / HARDLY).max(1)
+            && runs[from].saturating_sub(runs[to]) <= PAIR;
+        let tolerated = tolerates && is_pair && !crowded;
+        let uneven = evens && high * 100 > low * u64::from(percent) && !tolerated;
+        if !(uneven || crowded && from != to && idles()) {
             return;
         }
-        let source = domain.groups[from].iter().copied().max_by_key(|&c| (load[c], usize::MAX - c));
-        let target = domain.groups[to].iter().copied().min_by_key(|&c| (load[c], c));
+        let source = groups[from].iter().copied().max_by_key(|&c| (load[c], usize::MAX - c));
+        let target = groups[to].iter().copied().min_by_key(|&c| (load[c], c));
         let (Some(source), Some(target)) = (source, target) else { return };
         if load[source] == 0 || load[target] >= load[source] && load[source] < 2 && load[target] > 0
         {
@@ -178,6 +268,8 @@ fn even(domain: &Domain, load: &mut [u32], percent: u32, pulls: &mut Vec<(usize,
         }
         load[source] -= 1;
         load[target] += 1;
+        runs[from] -= 1;
+        runs[to] += 1;
         pulls.push((source, target));
     }
 }
@@ -226,6 +318,37 @@ mod tests {
         // 13 tasks on 12 CPUs, 11 on the others: 8 % are within the 25 that nodes may differ.
         (load[0], load[12]) = (2, 0);
         assert_eq!(Fair.balance(&domains, &mut load), [(0, 12)]);
+    }
+
+    #[test]
+    fn of_6_12_an_idle_node_leaves_a_pair_where_it_is() {
+        let domains = machine(2, 4);
+        let after = |mut load: [u32; 8]| {
+            Fair6.balance(&domains, &mut load);
+            [load[..4].iter().sum::<u32>(), load[4..].iter().sum()]
+        };
+        assert_eq!(after([1, 1, 0, 0, 0, 0, 0, 0]), [2, 0]);
+        // Of more it takes the half; so does one that runs something, and one beside a crowd.
+        assert_eq!(after([1, 1, 1, 1, 0, 0, 0, 0]), [2, 2]);
+        assert_eq!(after([1, 1, 1, 0, 1, 0, 0, 0]), [2, 2]);
+        assert_eq!(after([2, 2, 1, 1, 0, 0, 0, 0]), [3, 3]);
+        assert_eq!(Fair.balance(&domains, &mut [1, 1, 0, 0, 0, 0, 0, 0]), [(0, 4)]);
+    }
+
+    #[test]
+    fn of_6_12_each_cpu_of_a_node_has_the_surplus_in_turn() {
+        let domains = machine(2, 4);
+        let mut load = vec![1, 2, 1, 1, 1, 1, 1, 1];
+        let mut had = Vec::new();
+        for round in 0..20 {
+            for (from, to) in Fair6.rotate(&domains, &load, round) {
+                (load[from], load[to]) = (load[from] - 1, load[to] + 1);
+                had.push(to);
+            }
+        }
+        assert_eq!(had, [2, 3, 0, 1]);
+        assert_eq!(Fair.rotate(&domains, &load, 0), []);
+        assert_eq!(Fair6.rotate(&domains, &[2; 8], 0), [], "all have as many");
     }
 
     #[test]

@@ -14,6 +14,6 @@ pub mod balance;
 pub mod domains;
 pub mod queue;
 
-pub use balance::{Fair, Scheduling};
+pub use balance::{Fair, Fair6, Scheduling};
 pub use domains::{Domains, Level, Place};
 pub use queue::Queue;

@@ -234,5 +234,11 @@ impl Sim {
             }
         }
         self.vetoed_rounds = if vetoed { self.vetoed_rounds + 1 } else { 0 };
+        self.rounds += 1;
+        for (from, to) in self.options.scheduling.rotate(&self.domains, &self.load, self.rounds) {
+            if let Some(t) = self.detach(from, to, None) {
+                self.arrive(t, to);
+            }
+        }
     }
 }

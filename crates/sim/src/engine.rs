@@ -64,9 +64,14 @@ pub(crate) struct Process {
     pub blocks: Vec<Block>,
     /// By block.
     pub seen: Vec<Seen>,
+    /// All, and those that all threads use: its first blocks.
     pub bytes: f64,
+    pub shared_bytes: f64,
+    pub shared: usize,
     pub slices: usize,
     pub phases: Vec<PhaseSpec>,
+    pub rounds: u32,
+    pub hinting_faults: bool,
     pub scan_at: usize,
     pub rmap: Mutex,
     pub waiting_at_barrier: Vec<usize>,
@@ -132,7 +137,9 @@ const _: () = assert!(size_of::<Task>() == 128);
 /// The rest of a task.
 pub(crate) struct Rest {
     pub id: TaskId,
-    pub thread: usize,
+    pub slice: u32,
+    /// Rounds of all phases that are over.
+    pub round: u32,
     pub allowed: CpuSet,
     pub owner: CpuSet,
     pub home: Option<NodeId>,
@@ -224,6 +231,8 @@ pub struct Sim {
     pub(crate) left: usize,
     pub(crate) spent: Nanos,
     pub(crate) vetoed_rounds: u32,
+    /// Rounds of load balancing.
+    pub(crate) rounds: u64,
     pub(crate) account: Account,
     /// Small pages that tasks move now, or will go on to move when they run next.
     pub(crate) moving: BTreeMap<usize, Moving>,
@@ -273,6 +282,7 @@ impl Sim {
             left: 0,
             spent: Nanos(0),
             vetoed_rounds: 0,
+            rounds: 0,
             account: Account::default(),
             moving: BTreeMap::new(),
             samples: Samples::default(),

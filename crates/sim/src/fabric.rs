@@ -50,8 +50,10 @@ pub struct Fabric {
     way: Vec<Vec<(usize, f64)>>,
     /// For each station, the classes that come by and the lines they need.
     visits: Vec<Vec<(usize, f64)>>,
-    /// For each class, how many tasks are in it, and the nanoseconds a line takes them alone.
+    /// For each class, how many tasks are in it, and the nanoseconds a line takes them alone; and the
+    /// classes that somebody is in, a bit each.
     count: Vec<u32>,
+    taken: Vec<u64>,
     alone_ns: Vec<f64>,
     /// What [`Fabric::solve`] works with, by station: who comes by, and whether its wait is open.
     active: Vec<Vec<Visit>>,
@@ -121,6 +123,7 @@ impl Fabric {
             }
         }
         let (wait, count) = (vec![0.0; capacity.len()], vec![0; way.len()]);
+        let taken = vec![0; way.len().div_ceil(64)];
         let (alone_ns, class_wait) = (vec![0.0; way.len()], vec![0.0; way.len()]);
         let memory = way.iter().map(|stations| stations[0].0).collect();
         let is_narrow = capacity.iter().any(|capacity| capacity.is_finite());
@@ -133,6 +136,7 @@ impl Fabric {
             way,
             visits,
             count,
+            taken,
             alone_ns,
             active,
             open,
@@ -154,6 +158,7 @@ impl Fabric {
     pub fn enter(&mut self, class: Class, alone_ns: f64) {
         if self.count[class.0] == 0 {
             self.class_wait[class.0] = self.wait_on_way(class.0);
+            self.taken[class.0 / 64] |= 1 << (class.0 % 64);
         }
         self.count[class.0] += 1;
         let node = self.memory[class.0];
@@ -172,6 +177,7 @@ impl Fabric {
         if self.count[class.0] == 0 {
             // No rounding is left over from those that came and went.
             self.alone_ns[class.0] = 0.0;
+            self.taken[class.0 / 64] &= !(1 << (class.0 % 64));
         }
     }
 
@@ -232,15 +238,23 @@ impl Fabric {
     /// The visits of classes that somebody is in; all stations are to be solved.
     fn gather(&mut self, active: &mut [Vec<Visit>]) {
         active.iter_mut().for_each(Vec::clear);
-        for (class, way) in self.way.iter().enumerate() {
-            if self.count[class] == 0 {
-                continue;
-            }
-            let count = f64::from(self.count[class]);
-            let alone_ns = self.alone_ns[class] / count;
-            for &(station, lines) in way {
-                let bytes = count * lines * LINE_BYTES;
-                active[station].push(Visit { class, lines, alone_ns, elsewhere_ns: 0.0, bytes });
+        for (word, &bits) in self.taken.iter().enumerate() {
+            let mut left = bits;
+            while left != 0 {
+                let class = word * 64 + left.trailing_zeros() as usize;
+                left &= left - 1;
+                let count = f64::from(self.count[class]);
+                let alone_ns = self.alone_ns[class] / count;
+                for &(station, lines) in &self.way[class] {
+                    let bytes = count * lines * LINE_BYTES;
+                    active[station].push(Visit {
+                        class,
+                        lines,
+                        alone_ns,
+                        elsewhere_ns: 0.0,
+                        bytes,
+                    });
+                }
             }
         }
         self.open.fill(true);

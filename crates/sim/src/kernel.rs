@@ -204,6 +204,9 @@ impl Sim {
     fn arm(&mut self, t: usize, bytes: Bytes) -> bool {
         let small = !self.options.huge_pages;
         let process = &mut self.processes[self.tasks[t].process];
+        if !process.hinting_faults {
+            return false;
+        }
         let left = process.blocks.len() - process.scan_at;
         let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(left);
         let scanned = process.scan_at..process.scan_at + blocks;

@@ -1,9 +1,10 @@
 //! Which memory and which CPUs each thread begins with.
 //!
 //! Processes share the nodes out in order: process `i` of `p` gets nodes `i·n/p` up to
-//! `(i+1)·n/p`, at least one; thread `i` of `t` node `i·h/t` of its process's `h`. A process or
-//! thread on `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the real
-//! workloads have it. Only nodes with CPUs and memory are shared out.
+//! `(i+1)·n/p`, at least one; likewise slice `i` of `s`, with its threads, of its process's nodes. A
+//! process or slice on `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the
+//! real workloads have it; so has what all threads of a process use, which is interleaved over the
+//! process's nodes. Only nodes with CPUs and memory are shared out.
 
 use crate::machine::Machine;
 use crate::workload::{Bind, ProcessSpec, Start};
@@ -31,7 +32,7 @@ pub struct Layout<'a> {
     nodes: Vec<usize>,
     /// Of these, the process's own.
     home: Vec<usize>,
-    threads: usize,
+    slices: usize,
 }
 
 impl<'a> Layout<'a> {
@@ -48,47 +49,78 @@ impl<'a> Layout<'a> {
         };
         let nodes: Vec<usize> = machine.node.iter().enumerate().filter_map(has_cpus).collect();
         let n = nodes.len();
-        let begin = index * n / processes;
-        let end = ((index + 1) * n / processes).max(begin + 1);
-        let home = nodes[begin..end].to_vec();
-        Layout { process, tie, nodes, home, threads: process.threads_on(machine.cpus()) }
+        let home = nodes[share(n, processes, index)].to_vec();
+        let slices = process.slices(process.threads_on(machine.cpus()));
+        Layout { process, tie, nodes, home, slices: slices.last().map_or(1, |last| last + 1) }
     }
 
-    /// Nodes to which a thread is tied; none if it is free.
+    /// How many slices its memory has.
     #[must_use]
-    pub fn thread(&self, thread: usize) -> Option<Vec<usize>> {
-        match (self.tie, self.process.bind) {
-            (Tie::Free | Tie::Interleave, _) => None,
-            (_, Bind::Process) => Some(self.home.clone()),
-            (_, Bind::Thread) => Some(vec![self.home[thread * self.home.len() / self.threads]]),
+    pub fn slices(&self) -> usize {
+        self.slices
+    }
+
+    /// Nodes to which the threads of a slice are tied; none if they are free.
+    #[must_use]
+    pub fn thread(&self, slice: usize) -> Option<Vec<usize>> {
+        matches!(self.tie, Tie::Bind | Tie::Inverse).then(|| self.homes(slice))
+    }
+
+    /// Nodes on which the threads of a slice start; none if they start anywhere.
+    #[must_use]
+    pub fn begins(&self, slice: usize) -> Option<Vec<usize>> {
+        self.begins_tied().map(|_| self.homes(slice))
+    }
+
+    /// The static placement that threads and memory begin with, if any.
+    fn begins_tied(&self) -> Option<Tie> {
+        match (self.tie, self.process.start) {
+            (tie @ (Tie::Bind | Tie::Inverse), _) => Some(tie),
+            (Tie::Free, Start::Placed) => Some(Tie::Bind),
+            (Tie::Free, Start::Inverse) => Some(Tie::Inverse),
+            _ => None,
+        }
+    }
+
+    fn homes(&self, slice: usize) -> Vec<usize> {
+        match self.process.bind {
+            Bind::Process => self.home.clone(),
+            Bind::Thread => self.home[share(self.home.len(), self.slices, slice)].to_vec(),
         }
     }
 
     /// Where memory of a part that runs on `homes` nodes lies instead of on `node`.
-    fn mirrored(&self, node: usize, homes: usize) -> usize {
+    fn mirrored(&self, tied: Tie, node: usize, homes: usize) -> usize {
         let n = self.nodes.len();
-        let shift = if self.tie == Tie::Inverse { homes.max(n / 2) } else { 0 };
+        let shift = if tied == Tie::Inverse { homes.max(n / 2) } else { 0 };
         let at = self.nodes.iter().position(|known| *known == node).unwrap_or(0);
         self.nodes[(at + shift) % n]
     }
 
-    /// The node on which block `block` of `blocks` lies at the start; `slice` is the thread whose
-    /// slice it is in, and `thread_node` where each thread starts.
+    /// The node on which a block lies at the start; `slice` is the one that it is in, none in what
+    /// all threads use, and `slice_node` where the first thread of each starts.
     #[must_use]
-    pub fn memory(&self, block: usize, slice: usize, thread_node: &[usize]) -> usize {
-        match self.tie {
-            Tie::Interleave => self.nodes[block % self.nodes.len()],
-            Tie::Bind | Tie::Inverse => match self.thread(slice) {
-                Some(homes) => self.mirrored(homes[block % homes.len()], homes.len()),
-                None => self.nodes[0],
-            },
-            Tie::Free => match self.process.start {
-                Start::OneNode => self.nodes[0],
-                Start::FirstTouch => thread_node[0],
-                Start::OwnThread => thread_node[slice],
-            },
+    pub fn memory(&self, block: usize, slice: Option<usize>, slice_node: &[usize]) -> usize {
+        if self.tie == Tie::Interleave {
+            return self.nodes[block % self.nodes.len()];
+        }
+        if let Some(tied) = self.begins_tied() {
+            let homes = slice.map_or_else(|| self.home.clone(), |slice| self.homes(slice));
+            return self.mirrored(tied, homes[block % homes.len()], homes.len());
+        }
+        match self.process.start {
+            Start::OneNode => self.nodes[0],
+            Start::OwnThread => slice_node[slice.unwrap_or(block % self.slices)],
+            Start::FirstTouch | Start::Placed | Start::Inverse => slice_node[0],
         }
     }
+}
+
+/// Of so many nodes those of part `index` of `parts`: one where there are fewer nodes than parts, else an
+/// equal share of neighbours.
+fn share(nodes: usize, parts: usize, index: usize) -> std::ops::Range<usize> {
+    let begin = index * nodes / parts;
+    begin..if parts >= nodes { begin + 1 } else { (index + 1) * nodes / parts }
 }
 
 #[cfg(test)]
@@ -105,7 +137,7 @@ mod tests {
         let at = |tie| {
             let layout = Layout::new(&machine, &workload.process[0], tie, (0, 1));
             let node = |thread| layout.thread(thread).unwrap()[0];
-            (0..4).map(|t| (node(t), layout.memory(0, t, &[0; 4]))).collect::<Vec<_>>()
+            (0..4).map(|t| (node(t), layout.memory(0, Some(t), &[0; 4]))).collect::<Vec<_>>()
         };
         assert_eq!(at(Tie::Bind), [(0, 0), (0, 0), (1, 1), (1, 1)]);
         assert_eq!(at(Tie::Inverse), [(0, 1), (0, 1), (1, 0), (1, 0)]);
@@ -132,7 +164,10 @@ mod tests {
             let machine = Machine::derived("n", &topology(nodes));
             let layout = Layout::new(&machine, &workload.process[0], Tie::Inverse, (0, 1));
             for thread in 0..4 {
-                assert_ne!(layout.thread(thread), Some(vec![layout.memory(0, thread, &[0; 4])]));
+                assert_ne!(
+                    layout.thread(thread),
+                    Some(vec![layout.memory(0, Some(thread), &[0; 4])])
+                );
             }
         }
         // The second of two processes on four nodes has nodes 2 and 3, two threads on each.

@@ -62,6 +62,8 @@ pub struct Cpu {
     pub stream_mb_s: f64,
     /// Of the time for a line, what does not depend on where the line is.
     pub work_ns: f64,
+    /// What a read line waits for memory, of what a written one does.
+    pub read_stall: f64,
     /// Threads of a core.
     pub threads_per_core: u32,
     /// What the busy threads of a core do together, in percent of one alone.
@@ -158,15 +160,23 @@ impl Machine {
     /// waits for memory; `crowded`: its siblings are busy too.
     #[must_use]
     pub fn line_ns(&self, from: usize, to: usize, crowded: bool) -> f64 {
-        // A thread alone on its core has all of its pipelines and misses in flight to itself.
-        let alone = if crowded {
+        (self.cpu.work_ns + self.stall_ns(from, to)) * self.alone(crowded)
+    }
+
+    /// Of that of a thread with busy siblings, what depends on where the line is.
+    fn stall_ns(&self, from: usize, to: usize) -> f64 {
+        let stall_ns = LINE_BYTES * 1000.0 / self.cpu.stream_mb_s - self.cpu.work_ns;
+        stall_ns * (self.latency_ns[from][to] / self.latency_ns[from][from])
+    }
+
+    /// A thread alone on its core has all of its pipelines and misses in flight to itself: of the time
+    /// that it takes with busy siblings, so much.
+    fn alone(&self, crowded: bool) -> f64 {
+        if crowded {
             1.0
         } else {
             self.cpu.smt_speedup_percent / (100.0 * f64::from(self.cpu.threads_per_core))
-        };
-        let stall_ns = LINE_BYTES * 1000.0 / self.cpu.stream_mb_s - self.cpu.work_ns;
-        let far = self.latency_ns[from][to] / self.latency_ns[from][from];
-        (self.cpu.work_ns + stall_ns * far) * alone
+        }
     }
 
     /// Nanoseconds a thread on node `from` waits for a line of node `to` that nothing announced,
@@ -177,12 +187,14 @@ impl Machine {
     }
 }
 
-/// Nanoseconds for a line from each node to each, while nobody waits: alone on a core, with busy
-/// siblings, and for a miss that nothing announced.
+/// Nanoseconds for a line from each node to each, while nobody waits: written alone on a core and
+/// with busy siblings, read likewise, and for a miss that nothing announced.
 #[derive(Clone, Debug)]
 pub(crate) struct Speeds {
     nodes: usize,
-    lines: Vec<[f64; 3]>,
+    lines: Vec<[f64; 5]>,
+    /// Of all but the last, alone and with busy siblings, what does not depend on where the line is.
+    work_ns: [f64; 2],
 }
 
 impl Speeds {
@@ -190,18 +202,34 @@ impl Speeds {
         let nodes = machine.node.len();
         let line = |from, to| {
             let miss = machine.miss_ns(from, to, huge_pages);
-            [machine.line_ns(from, to, false), machine.line_ns(from, to, true), miss]
+            let written = [false, true].map(|crowded| machine.line_ns(from, to, crowded));
+            let less_ns = machine.stall_ns(from, to) * (1.0 - machine.cpu.read_stall);
+            let read = [false, true]
+                .map(|crowded| written[usize::from(crowded)] - less_ns * machine.alone(crowded));
+            [written[0], written[1], read[0], read[1], miss]
         };
         let all = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
-        Speeds { nodes, lines: all.map(|(from, to)| line(from, to)).collect() }
+        let lines = all.map(|(from, to)| line(from, to)).collect();
+        let work_ns = [false, true].map(|crowded| machine.cpu.work_ns * machine.alone(crowded));
+        Speeds { nodes, lines, work_ns }
     }
 
-    pub(crate) fn line_ns(&self, from: usize, to: usize, crowded: bool) -> f64 {
-        self.lines[from * self.nodes + to][usize::from(crowded)]
+    /// With `work` of the machine's work for a line.
+    pub(crate) fn line_ns(
+        &self,
+        from: usize,
+        to: usize,
+        writes: bool,
+        crowded: bool,
+        work: f64,
+    ) -> f64 {
+        let all_ns =
+            self.lines[from * self.nodes + to][usize::from(!writes) * 2 + usize::from(crowded)];
+        all_ns - self.work_ns[usize::from(crowded)] * (1.0 - work)
     }
 
     pub(crate) fn miss_ns(&self, from: usize, to: usize) -> f64 {
-        self.lines[from * self.nodes + to][2]
+        self.lines[from * self.nodes + to][4]
     }
 }
 

@@ -14,9 +14,13 @@
 //! assert_eq!(workload.process[0].threads_on(8), 8);
 //! ```
 
+mod sound;
+
 use serde::Deserialize;
 
+use crate::machine::LINE_BYTES;
 use crate::{SimError, wrong};
+use sound::Wrong;
 
 /// Workloads that come with numaherd, under the names of the real ones.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -27,6 +31,13 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("overcommit", include_str!("../../../workloads/overcommit.toml")),
     ("jbb_like", include_str!("../../../workloads/jbb_like.toml")),
     ("kbuild", include_str!("../../../workloads/kbuild.toml")),
+    ("stream", include_str!("../../../workloads/stream.toml")),
+    ("phases", include_str!("../../../workloads/phases.toml")),
+    ("uneven", include_str!("../../../workloads/uneven.toml")),
+    ("shared", include_str!("../../../workloads/shared.toml")),
+    ("hugetlb", include_str!("../../../workloads/hugetlb.toml")),
+    ("lab/overcommit", include_str!("../../../workloads/lab/overcommit.toml")),
+    ("lab/jbb_like", include_str!("../../../workloads/lab/jbb_like.toml")),
 ];
 
 /// A workload.
@@ -52,8 +63,12 @@ pub struct Parameters {
     pub threads: Option<u32>,
     /// Memory of each process.
     pub size_bytes: Option<u64>,
-    /// How often each thread goes over its memory.
+    /// How often each thread goes over its memory, or its operations.
     pub loops: Option<u32>,
+    /// Processes of a workload of one kind, with the same threads in all.
+    pub processes: Option<u32>,
+    /// Where everything is at the start.
+    pub start: Option<Start>,
 }
 
 /// Processes of one kind.
@@ -79,6 +94,17 @@ pub struct ProcessSpec {
     pub bind: Bind,
     /// Lines of an operation, where operations are counted rather than bytes.
     pub lines_per_operation: Option<f64>,
+    /// Sizes of groups of threads, in turn; a group has one slice. Without, each thread has its own.
+    pub groups: Option<Vec<u32>>,
+    /// Part of memory that all threads use: the first. A static placement interleaves it; slices are
+    /// of the rest.
+    #[serde(default)]
+    pub shared: f64,
+    /// Whether its memory ever takes hinting faults; that of the kernel's reserve does not.
+    #[serde(default = "yes")]
+    pub hinting_faults: bool,
+    /// How often all phases are gone through.
+    pub rounds: Option<u32>,
     /// What each thread does, one after the other.
     pub phase: Vec<PhaseSpec>,
 }
@@ -101,6 +127,10 @@ pub enum Start {
     OneNode,
     /// Each slice on the node where its thread starts.
     OwnThread,
+    /// Threads and memory as a static placement has them, and then set free.
+    Placed,
+    /// As its mirror has them, and then set free.
+    Inverse,
 }
 
 /// What a static placement ties to nodes.
@@ -122,6 +152,10 @@ pub enum Part {
     All,
     /// The thread's own slice: an equal part of it.
     Slice,
+    /// That of the next thread; the last one's next is the first.
+    NextSlice,
+    /// A part of what all threads use, as long as a slice of it: another one in each round.
+    SharedPart,
 }
 
 /// Passes over memory.
@@ -135,6 +169,15 @@ pub struct PhaseSpec {
     pub times: u32,
     /// For so long.
     pub seconds: Option<f64>,
+    /// For so many operations; in whole passes.
+    pub operations: Option<u32>,
+    /// Each time is as many passes as go over as much as all memory of the process.
+    #[serde(default)]
+    pub whole: bool,
+    /// Of other loops than the file's, the part that is this phase's.
+    pub loops: Option<f64>,
+    /// From where to where of that memory, as parts of it.
+    pub range: Option<[f64; 2]>,
     /// Here and there, a miss at a time, rather than from end to end.
     #[serde(default)]
     pub scattered: bool,
@@ -144,6 +187,9 @@ pub struct PhaseSpec {
     /// Computing between lines of 64 bytes, in nanoseconds.
     #[serde(default)]
     pub compute_ns: f64,
+    /// Of what the machine takes for a line wherever that is, so much.
+    #[serde(default = "whole")]
+    pub work: f64,
     /// Sleep after each pass.
     #[serde(default)]
     pub sleep_ms: f64,
@@ -159,12 +205,75 @@ fn yes() -> bool {
     true
 }
 
+fn whole() -> f64 {
+    1.0
+}
+
 impl ProcessSpec {
     /// Threads on a machine of so many CPUs; at least one.
     #[must_use]
     pub fn threads_on(&self, cpus: usize) -> usize {
         let per_cpu = self.threads_per_cpu.map(|per_cpu| (per_cpu * cpus as f64).round() as usize);
         per_cpu.or(self.threads.map(|n| n as usize)).unwrap_or(1).max(1)
+    }
+
+    /// The slice of each thread: its own, or its group's.
+    #[must_use]
+    pub fn slices(&self, threads: usize) -> Vec<usize> {
+        let Some(groups) = &self.groups else { return (0..threads).collect() };
+        let sizes = groups.iter().cycle().enumerate();
+        let members = sizes.flat_map(|(group, &size)| (0..size).map(move |_| group));
+        members.take(threads).collect()
+    }
+
+    /// Of all memory, what a phase goes over in one pass, with so many slices.
+    #[must_use]
+    pub fn part(&self, phase: &PhaseSpec, slices: usize) -> f64 {
+        let part = match phase.memory {
+            Part::All => 1.0,
+            Part::Slice | Part::NextSlice => (1.0 - self.shared) / slices as f64,
+            Part::SharedPart => self.shared / slices as f64,
+        };
+        phase.range.map_or(part, |[from, to]| part * (to - from))
+    }
+
+    /// Passes of a phase that does not end after a time.
+    #[must_use]
+    pub fn passes(&self, phase: &PhaseSpec, slices: usize) -> u32 {
+        let part = self.part(phase, slices);
+        match (phase.operations, self.lines_per_operation) {
+            (Some(operations), Some(lines)) => {
+                let pass = part * (self.memory_mib << 20) as f64 / LINE_BYTES;
+                (f64::from(operations) * lines / pass).round().max(1.0) as u32
+            }
+            _ if phase.whole => (f64::from(phase.times) / part).round() as u32,
+            _ => phase.times,
+        }
+    }
+
+    /// With so many loops instead of the file's: rounds if there are any; else the phases' parts of them,
+    /// or the last phase instead of all.
+    fn set_loops(&mut self, loops: u32) {
+        if let Some(rounds) = &mut self.rounds {
+            *rounds = loops;
+            return;
+        }
+        if self.phase.iter().any(|phase| phase.loops.is_none()) {
+            self.phase.drain(..self.phase.len() - 1);
+            self.phase[0].loops = Some(1.0);
+        }
+        let (mut part, mut done) = (0.0, 0);
+        for phase in &mut self.phase {
+            part += phase.loops.unwrap_or(1.0);
+            // The parts' sum is rounded.
+            let until = ((f64::from(loops) * part + 1e-6).floor() as u32).min(loops);
+            (phase.times, phase.seconds) = (until - done, None);
+            if let Some(operations) = &mut phase.operations {
+                (*operations, phase.times) = (phase.times, 0);
+            }
+            done = until;
+        }
+        self.phase.retain(|phase| phase.times > 0 || phase.operations.is_some_and(|n| n > 0));
     }
 }
 
@@ -182,13 +291,28 @@ impl Workload {
         Some(Workload::parse(name, name, text))
     }
 
+    /// The one that the emulated machine runs under this name, where the document's is another.
+    #[must_use]
+    pub fn of_lab(name: &str) -> Option<Result<Workload, SimError>> {
+        Workload::built_in(&format!("lab/{name}")).or_else(|| Workload::built_in(name))
+    }
+
     /// With other parameters: threads of all processes together, memory of each process, and
-    /// instead of all phases the last one, so many times.
+    /// instead of all phases the last one, so many times, unless the file says what is repeated.
     ///
     /// # Errors
     /// [`SimError::Unfit`] if they make no sense together.
     pub fn resized(mut self, to: Parameters) -> Result<Workload, SimError> {
-        let processes: u32 = self.process.iter().map(|process| process.copies).sum();
+        if let (Some(processes), [process]) = (to.processes, &mut self.process[..]) {
+            let share = f64::from(process.copies) / f64::from(processes);
+            process.threads_per_cpu = process.threads_per_cpu.map(|per_cpu| per_cpu * share);
+            process.copies = processes;
+        }
+        // Threads go to the kinds of processes as they do in the file.
+        let ask = |process: &ProcessSpec| {
+            process.threads_per_cpu.or(process.threads.map(f64::from)).unwrap_or(1.0)
+        };
+        let asked: f64 = self.process.iter().map(|p| ask(p) * f64::from(p.copies)).sum();
         for process in &mut self.process {
             if let Some(threads) = to.threads {
                 if u64::from(threads) > MOST_THREADS {
@@ -196,24 +320,26 @@ impl Workload {
                         format!("{threads} threads: at most {MOST_THREADS} are simulated");
                     return Err(SimError::Unfit { problem });
                 }
-                let fits = threads >= processes && threads.is_multiple_of(processes);
-                if !fits {
+                let each = f64::from(threads) * ask(process) / asked;
+                let rounded = each.round();
+                if rounded < 1.0 || (each - rounded).abs() > 1e-9 {
+                    let least = (asked / ask(process)).round();
                     let problem = format!(
-                        "{threads} threads cannot be shared out evenly over the {processes} \
-                         processes of {}: give a multiple of {processes}",
+                        "{threads} threads cannot be shared out evenly over the processes of {}: \
+                         give a multiple of {least}",
                         self.name
                     );
                     return Err(SimError::Unfit { problem });
                 }
-                (process.threads, process.threads_per_cpu) = (Some(threads / processes), None);
+                (process.threads, process.threads_per_cpu) = (Some(rounded as u32), None);
             }
             if let Some(bytes) = to.size_bytes {
                 process.memory_mib = bytes.div_ceil(1 << 20).max(2);
             }
-            if let Some(times) = to.loops {
-                process.phase.drain(..process.phase.len() - 1);
-                (process.phase[0].times, process.phase[0].seconds) = (times, None);
+            if let Some(loops) = to.loops {
+                process.set_loops(loops);
             }
+            process.start = to.start.unwrap_or(process.start);
         }
         Ok(self)
     }
@@ -264,107 +390,19 @@ impl Workload {
     pub fn bytes(&self, cpus: usize) -> f64 {
         let of = |process: &ProcessSpec| {
             let memory = (process.memory_mib << 20) as f64;
-            let threads = process.threads_on(cpus) as f64;
-            let pass = |phase: &PhaseSpec| match phase.memory {
-                Part::All => f64::from(phase.times) * memory * threads,
-                Part::Slice => f64::from(phase.times) * memory,
+            let threads = process.threads_on(cpus);
+            let slices = process.slices(threads).last().map_or(1, |last| last + 1);
+            let pass = |phase: &PhaseSpec| {
+                let passes = f64::from(process.passes(phase, slices));
+                // As parts of all slices together: without rounding.
+                let part = process.part(phase, 1);
+                let each = if phase.memory == Part::All { 1 } else { slices };
+                passes * memory * part * (threads as f64 / each as f64)
             };
-            f64::from(process.copies) * process.phase.iter().map(pass).sum::<f64>()
+            let rounds = f64::from(process.rounds.unwrap_or(1));
+            rounds * f64::from(process.copies) * process.phase.iter().map(pass).sum::<f64>()
         };
         self.process.iter().map(of).sum()
-    }
-}
-
-/// What is wrong, and where.
-struct Wrong {
-    process: usize,
-    phase: Option<usize>,
-    key: &'static str,
-    expected: String,
-}
-
-impl Wrong {
-    /// The line of the key in its table, or of the table, from 1.
-    fn line(&self, text: &str) -> usize {
-        let (mut process, mut phase) = (0, 0);
-        let mut found = 1;
-        for (line, number) in text.lines().zip(1..) {
-            let header = wrong::header(line);
-            match header {
-                Some("process") => (process, phase) = (process + 1, 0),
-                Some("process.phase") => phase += 1,
-                _ => {}
-            }
-            let here = process == self.process + 1 && phase == self.phase.map_or(0, |p| p + 1);
-            if here && header.is_some() {
-                found = number;
-            } else if here
-                && !self.key.is_empty()
-                && line.split('=').next().map(str::trim) == Some(self.key)
-            {
-                return number;
-            }
-        }
-        found
-    }
-}
-
-impl ProcessSpec {
-    fn problem(&self, process: usize) -> Option<Wrong> {
-        let wrong = |key: &'static str, expected: &str| {
-            let expected = if key.is_empty() {
-                expected.to_string()
-            } else {
-                format!("process.{key}: {expected}")
-            };
-            Some(Wrong { process, phase: None, key, expected })
-        };
-        if self.threads.is_some() == self.threads_per_cpu.is_some() {
-            return wrong("", "process.threads or process.threads_per_cpu, one of them");
-        }
-        if self.threads.is_some_and(|threads| !(1..=1_000_000).contains(&threads)) {
-            return wrong("threads", "1 to 1000000");
-        }
-        if self.threads_per_cpu.is_some_and(|threads| !(threads > 0.0 && threads <= 100.0)) {
-            return wrong("threads_per_cpu", "above 0, at most 100");
-        }
-        if self.copies == 0 || self.copies > 10_000 {
-            return wrong("copies", "1 to 10000");
-        }
-        if self.at_once == Some(0) {
-            return wrong("at_once", "above 0");
-        }
-        if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
-            return wrong("memory_mib", "2 to 16777216");
-        }
-        if self.lines_per_operation.is_some_and(|lines| !(lines > 0.0 && lines <= 1e12)) {
-            return wrong("lines_per_operation", "above 0");
-        }
-        if self.phase.is_empty() {
-            return wrong("", "process.phase: a [[process.phase]] table");
-        }
-        self.phase.iter().enumerate().find_map(|(i, phase)| {
-            let (key, expected) = phase.problem()?;
-            let expected = format!("process.phase.{key}: {expected}");
-            Some(Wrong { process, phase: Some(i), key, expected })
-        })
-    }
-}
-
-impl PhaseSpec {
-    /// The key, and what was expected.
-    fn problem(&self) -> Option<(&'static str, &'static str)> {
-        let sound = |figure: f64| figure.is_finite() && (0.0..=1e9).contains(&figure);
-        if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e6)) {
-            return Some(("seconds", "above 0, at most 1e6"));
-        }
-        if (self.times == 0) != self.seconds.is_some() {
-            return Some(("times", "a whole number above 0 (or seconds, and no times)"));
-        }
-        if !sound(self.compute_ns) {
-            return Some(("compute_ns", "0 to 1e9"));
-        }
-        (!sound(self.sleep_ms)).then_some(("sleep_ms", "0 to 1e9"))
     }
 }
 
@@ -414,7 +452,8 @@ pub(crate) mod tests {
     #[test]
     fn a_workload_can_be_resized() {
         let numa01 = || Workload::built_in("numa01_thread_alloc").unwrap().unwrap();
-        let to = Parameters { threads: Some(8), size_bytes: Some(64 << 20), loops: Some(10) };
+        let (threads, loops) = (Some(8), Some(10));
+        let to = Parameters { threads, size_bytes: Some(64 << 20), loops, ..Parameters::default() };
         // Two processes of 64 MiB, each byte written ten times by one thread.
         assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(128 << 20) * 10.0);
         let odd = Parameters { threads: Some(7), ..Parameters::default() };

@@ -76,7 +76,9 @@ impl Sim {
     /// A task that has begun and not ended; its CPU time is up to its last block.
     fn observe_task(&mut self, t: usize) -> Option<Task> {
         let now = self.now;
-        let process = self.processes[self.tasks[t].process].id;
+        let process = &self.processes[self.tasks[t].process];
+        // As live: whose memory takes no hinting faults is left alone.
+        let (process, fixed) = (process.id, !process.hinting_faults);
         let (task, rest) = (&self.tasks[t], &mut self.rest[t]);
         if task.state == State::Done {
             return None;
@@ -85,7 +87,7 @@ impl Sim {
         let busy = (task.cpu_ns - before) * 1000 / (now - then).max(1);
         let sleeps = task.state == State::Asleep;
         Some(Task {
-            fixed: false,
+            fixed,
             id: rest.id,
             process,
             cpus_allowed: rest.allowed.clone(),

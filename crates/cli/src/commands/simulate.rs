@@ -7,9 +7,9 @@ use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
-use crate::args::{Compare, Compared, Format, OnOff, Resize, Simulate};
+use crate::args::{Compare, Compared, Format, OnOff, Simulate};
 use crate::output::{self, NewFile};
-use crate::simulation::{self, Job, find, page, places, timeline};
+use crate::simulation::{self, Job, Kernel, find, page, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
@@ -32,7 +32,14 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
             let seed = args.seed.wrapping_add(u64::from(run));
-            let job = Job { machine: &machine, workload: &workload, placement, huge_pages, seed };
+            let job = Job {
+                machine: &machine,
+                workload: &workload,
+                placement,
+                huge_pages,
+                seed,
+                kernel: Kernel::Documents,
+            };
             let finished = job.run(watched)?;
             if let Some(file) = trace.take() {
                 file.write(&serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
@@ -98,8 +105,6 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     let given = &args.workload;
     let not_simulated = [
         ("--seconds", given.seconds.is_some()),
-        ("--start", given.start.is_some()),
-        ("--processes", given.processes.is_some()),
         ("--until", args.until.is_some()),
         ("--trace", args.trace.is_some()),
         ("--logs", args.logs.is_some()),
@@ -112,14 +117,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     let placements: Vec<_> =
         args.placements.iter().map(|placement| placement.simulated()).collect::<Result<_>>()?;
     let machine = find::machine(machine)?;
-    let defaults = given.name.defaults(machine.cpus(), given.quick);
-    let resize = Resize {
-        threads: given.threads,
-        size: Some(given.size_bytes()),
-        loops: Some(given.loops.unwrap_or(defaults.loops)),
-    };
-    let workload = find::workload(given.name.name(), resize)?;
-    ensure!(workload.process.len() == 1, "{} is simulated by simulate only", workload.name);
+    let workload = find::lab_workload(given, &machine)?;
     let mut cells = Vec::new();
     for run in 0..args.runs {
         for (told, &placement) in args.placements.iter().zip(&placements) {
@@ -129,6 +127,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 placement,
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
+                kernel: Kernel::Lab,
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
             cells.push(Cell { placement: told.to_string(), ..cell });

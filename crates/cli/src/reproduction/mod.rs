@@ -19,7 +19,7 @@ use serde::Serialize;
 pub use reference::{Figure, Reference, calibrated, tables};
 
 use crate::args::Resize;
-use crate::simulation::{Job, find};
+use crate::simulation::{Job, Kernel, find};
 
 /// All tables, as the command line's contract has them.
 #[derive(Serialize)]
@@ -172,7 +172,8 @@ impl Site<'_> {
         let workload = find::workload(workload, Resize::default())?;
         let run = |&seed: &u64| {
             let (machine, huge_pages) = (self.machine, self.huge_pages);
-            let job = Job { machine, workload: &workload, placement, huge_pages, seed };
+            let kernel = Kernel::Documents;
+            let job = Job { machine, workload: &workload, placement, huge_pages, seed, kernel };
             let finished = job.run(false)?;
             Ok((finished.run, finished.sim.account().clone()))
         };

@@ -27,7 +27,8 @@ fn run_on(
     kernel: impl Balancing + 'static,
 ) -> Run {
     let machine = Machine::built_in(machine).unwrap().unwrap();
-    let to = Parameters { size_bytes: Some(size_mib << 20), loops: Some(loops), threads: None };
+    let to =
+        Parameters { size_bytes: Some(size_mib << 20), loops: Some(loops), ..Default::default() };
     let workload = Workload::built_in(workload).unwrap().unwrap().resized(to).unwrap();
     let options =
         Options { huge_pages: huge, balancing: Some(Box::new(kernel)), ..Options::default() };
@@ -180,7 +181,7 @@ fn who_is_carried_is_hardly_slower_for_it() {
         let seconds = |bandwidth| -> f64 {
             let length = |&loops: &u32| {
                 let size_bytes = Some(512 << 20);
-                let to = Parameters { size_bytes, loops: Some(loops), threads: None };
+                let to = Parameters { size_bytes, loops: Some(loops), ..Default::default() };
                 let workload = Workload::built_in(name).unwrap().unwrap().resized(to).unwrap();
                 herd(&machine, &workload, bandwidth, 1).seconds
             };

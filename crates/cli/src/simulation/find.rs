@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
+use numaherd_workloads::Kind;
 
-use crate::args::Resize;
+use crate::args::{Resize, StartArg, WorkloadArgs};
 use crate::commands;
 
 /// A machine that comes with numaherd, a user's own, or one made from a topology.
@@ -42,13 +44,50 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
             );
         }
     };
-    let count = |n: Option<usize>| n.map(|n| u32::try_from(n).unwrap_or(u32::MAX));
     let parameters = Parameters {
         threads: count(resize.threads),
         size_bytes: resize.size.map(|n| n as u64),
         loops: count(resize.loops),
+        ..Parameters::default()
     };
     Ok(workload.resized(parameters)?)
+}
+
+/// The workload of the emulated machine, with the parameters that it has there.
+pub fn lab_workload(given: &WorkloadArgs, machine: &Machine) -> Result<Workload> {
+    let kind = given.name;
+    let Some(workload) = Workload::of_lab(kind.name()) else {
+        bail!(
+            "{} is not simulated: nothing says how long starting a program takes, which is most of it",
+            kind.name()
+        );
+    };
+    let warehouses = kind == Kind::JbbLike;
+    ensure!(
+        warehouses || given.processes.is_none(),
+        "--processes is for jbb-like: {} has as many as it has",
+        kind.name()
+    );
+    let defaults = kind.defaults(machine.cpus(), given.quick);
+    let nodes = machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0).count();
+    let parameters = Parameters {
+        threads: count(given.threads.or(warehouses.then_some(defaults.threads))),
+        size_bytes: Some(given.size_bytes() as u64),
+        loops: count(Some(given.loops.unwrap_or(defaults.loops))),
+        processes: count(warehouses.then_some(given.processes.unwrap_or(nodes))),
+        start: given.start.map(|start| match start {
+            StartArg::FirstTouch => Start::FirstTouch,
+            StartArg::OneNode => Start::OneNode,
+            StartArg::Placed => Start::Placed,
+            StartArg::Inverse => Start::Inverse,
+        }),
+    };
+    let workload = workload?.resized(parameters)?;
+    Ok(Workload { name: kind.name().into(), ..workload })
+}
+
+fn count(n: Option<usize>) -> Option<u32> {
+    n.map(|n| u32::try_from(n).unwrap_or(u32::MAX))
 }
 
 fn read(path: &str) -> Result<String> {
@@ -57,4 +96,90 @@ fn read(path: &str) -> Result<String> {
 
 fn stem(path: &str) -> String {
     Path::new(path).file_stem().map_or_else(|| path.into(), |s| s.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args, FromArgMatches};
+    use numaherd_workloads::{Layout, LayoutNode, Start as LabStart};
+
+    use super::*;
+    use crate::args::TieArg;
+
+    fn args(words: &[&str]) -> WorkloadArgs {
+        let command = WorkloadArgs::augment_args(clap::Command::new("w").no_binary_name(true));
+        WorkloadArgs::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
+    }
+
+    fn layout(machine: &Machine) -> Layout {
+        let node_of = machine.node_of_cpus();
+        let cpus = |node| (0..node_of.len()).filter(move |&cpu| node_of[cpu] == node);
+        let cpus = |node| cpus.clone()(node).map(|cpu| cpu as u32).collect();
+        let node = |node| LayoutNode { id: node as u32, cpus: cpus(node) };
+        Layout { nodes: (0..machine.node.len()).map(node).collect() }
+    }
+
+    /// Processes, threads, sizes and starts are those of the real workloads, on machines of two nodes and
+    /// of four, and so is what all threads do together, where that is bytes.
+    #[test]
+    fn workloads_are_those_of_the_lab() {
+        for name in ["2x4", "4x2"] {
+            let machine = machine(name).unwrap();
+            for kind in Kind::all().into_iter().filter(|kind| *kind != Kind::Forks) {
+                let given = args(&[kind.name()]);
+                let real = given.params(TieArg::Free, &layout(&machine));
+                let ours = lab_workload(&given, &machine).unwrap();
+                let cpus = machine.cpus();
+                let copies = ours.process.iter().map(|process| process.copies as usize);
+                let threads = ours.process.iter().zip(copies.clone());
+                let threads: usize = threads.map(|(p, copies)| p.threads_on(cpus) * copies).sum();
+                let start = match real.start {
+                    LabStart::FirstTouch => Start::FirstTouch,
+                    LabStart::OneNode => Start::OneNode,
+                    LabStart::Placed => Start::Placed,
+                    LabStart::Inverse => Start::Inverse,
+                };
+                assert_eq!(
+                    copies.sum::<usize>(),
+                    kind.processes(&real, &layout(&machine)),
+                    "{kind:?}"
+                );
+                assert_eq!(threads, real.threads, "{kind:?}");
+                assert!(ours.process.iter().all(|process| process.start == start), "{kind:?}");
+                let sizes = ours.process.iter().map(|p| (p.memory_mib << 20) as usize);
+                assert!(sizes.into_iter().all(|bytes| bytes == real.size_bytes), "{kind:?}");
+                let thread_bytes = match kind {
+                    Kind::Uneven => real.size_bytes / 2,
+                    Kind::Overcommit => real.size_bytes,
+                    Kind::Shared => real.size_bytes / threads,
+                    Kind::JbbLike => continue,
+                    _ => kind.bytes_per_thread(&real, &layout(&machine)),
+                };
+                let bytes = (threads * thread_bytes * real.loops) as f64;
+                let off = ours.bytes(cpus) / bytes - 1.0;
+                assert!(off.abs() < 1e-9, "{kind:?}: {off}");
+            }
+        }
+    }
+
+    #[test]
+    fn parameters_are_those_that_the_lab_s_workloads_take() {
+        let machine = machine("4x2").unwrap();
+        let workload = |words: &[&str]| lab_workload(&args(words), &machine);
+        let jbb = workload(&["jbb-like", "--processes", "2", "--start", "inverse"]).unwrap();
+        let process = &jbb.process[0];
+        assert_eq!((process.copies, process.threads, process.start), (2, Some(4), Start::Inverse));
+        assert_eq!(process.phase[0].operations, Some(300_000));
+        let phases = workload(&["phases", "--loops", "7"]).unwrap();
+        assert_eq!(phases.process[0].phase.iter().map(|p| p.times).collect::<Vec<_>>(), [3, 4]);
+        let both = workload(&["overcommit", "--threads", "8", "--loops", "3"]).unwrap();
+        let [numa01, numa02] = &both.process[..] else { panic!("{both:?}") };
+        assert_eq!((numa01.threads, numa02.threads), (Some(2), Some(4)));
+        // Of four threads each writes a quarter of memory twelve times, or all of it three times.
+        assert_eq!(numa02.passes(&numa02.phase[0], 4), 12);
+        let says = |words: &[&str]| workload(words).unwrap_err().to_string();
+        assert!(says(&["forks"]).contains("not simulated: nothing says how long starting"));
+        assert!(says(&["numa02", "--processes", "2"]).contains("for jbb-like"));
+        assert!(says(&["overcommit", "--threads", "6"]).contains("a multiple of 4"));
+    }
 }

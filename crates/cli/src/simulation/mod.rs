@@ -19,6 +19,7 @@ use numaherd_placement::kernels::{
 };
 use numaherd_report::Cell;
 use numaherd_report::nodes::Move;
+use numaherd_scheduling::{Fair, Fair6};
 use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
 
 use crate::args::SimPlacement;
@@ -30,6 +31,16 @@ pub struct Job<'a> {
     pub placement: SimPlacement,
     pub huge_pages: bool,
     pub seed: u64,
+    pub kernel: Kernel,
+}
+
+/// Whose scheduler runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kernel {
+    /// The documents', of 2012.
+    Documents,
+    /// The emulated machine's, 6.12.
+    Lab,
 }
 
 /// A finished run.
@@ -58,6 +69,10 @@ impl Job<'_> {
             samples: watched,
             balancing: balancing(self.placement),
             watch_faults: herd(self.placement).is_some(),
+            scheduling: match self.kernel {
+                Kernel::Documents => Box::new(Fair),
+                Kernel::Lab => Box::new(Fair6),
+            },
             ..Options::default()
         };
         let mut sim = Sim::new(self.machine, self.workload, options)

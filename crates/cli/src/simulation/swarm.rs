@@ -71,14 +71,23 @@ fn workload(dice: &mut Dice) -> Workload {
             1 + dice.below(2),
             1 + dice.below(6),
             2 + dice.below(31),
-            dice.pick(&["one-node", "first-touch", "own-thread"]),
+            dice.pick(&["one-node", "first-touch", "own-thread", "placed", "inverse"]),
             dice.pick(&["thread", "process"])
         );
+        text +=
+            dice.pick(&["", "", "groups = [1, 2]\n", "rounds = 2\n", "hinting_faults = false\n"]);
+        let shares = dice.below(3) == 0;
+        text += if shares { "shared = 0.3\n" } else { "" };
         for _ in 0..1 + dice.below(2) {
             text += &format!(
                 "[[process.phase]]\nmemory = \"{}\"\ntimes = {}\nwrites = {}\nsleep_ms = {}\n\
                  barrier = {}\nscattered = {}\nlock = {}\n",
-                dice.pick(&["all", "slice"]),
+                dice.pick(&[
+                    "all",
+                    "slice",
+                    "next-slice",
+                    if shares { "shared-part" } else { "slice" }
+                ]),
                 1 + dice.below(60),
                 dice.below(2) == 0,
                 dice.pick(&[0, 0, 5]),
@@ -86,6 +95,7 @@ fn workload(dice: &mut Dice) -> Workload {
                 dice.below(4) == 0,
                 dice.below(6) == 0
             );
+            text += dice.pick(&["", "", "range = [0.2, 0.7]\n", "whole = true\n"]);
         }
     }
     Workload::parse("random", "random", &text).unwrap()

@@ -239,9 +239,31 @@ fn compare_runs_on_a_simulated_machine() {
     let refuses = |words: &[&str], told: &[&str]| {
         run(&mut numaherd(words)).refuses(1, told);
     };
-    refuses(&["compare", "forks", "--on", "sim:2x4"], &["'forks'", "numa02"]);
-    refuses(&["compare", "numa02", "--on", "sim:2x4", "--start", "placed"], &["--start"]);
+    refuses(&["compare", "forks", "--on", "sim:2x4"], &["forks is not simulated", "a program"]);
+    refuses(&["compare", "numa02", "--on", "sim:2x4", "--seconds", "2"], &["--seconds"]);
     refuses(&["compare", "numa02", "--on", "sim:3x7"], &["'3x7'"]);
+}
+
+/// Every workload of the lab but forks; what bind has apart inverse has together, and none of them takes
+/// longer to simulate than a blink.
+#[test]
+fn compare_simulates_every_workload_of_the_lab() {
+    for name in ["overcommit", "jbb-like", "stream", "phases", "uneven", "shared", "hugetlb"] {
+        let words = ["compare", name, "--on", "sim:4x2", "--quick", "--runs", "1", "-o", "json"];
+        let json: serde_json::Value =
+            serde_json::from_str(&output(&words.map(String::from))).unwrap();
+        assert_eq!(json["workload"], name);
+        let share = |i: usize| json["placements"][i]["local_share"].as_f64().unwrap();
+        assert!(share(2) > share(3) + 0.3, "{name}: bind {}, inverse {}", share(2), share(3));
+        let moved = json["placements"][4]["pages_migrated_by_kernel"].as_u64().unwrap();
+        assert_eq!(moved > 0, name != "hugetlb", "{name}: {moved}");
+    }
+    // Where everything begins in its place, nothing is faster than leaving it there.
+    let words = ["compare", "uneven", "--on", "sim:2x4", "--start", "placed", "--placements"];
+    let words: Vec<&str> = words.into_iter().chain(["off", "-o", "json"]).collect();
+    let json: serde_json::Value =
+        serde_json::from_str(&run(&mut numaherd(&words)).ends_with(0).stdout).unwrap();
+    assert!(json["placements"][0]["local_share"].as_f64().unwrap() > 0.8, "{json}");
 }
 
 /// A published table stands beside ours, with the contract's names; calibrated cells are marked.

@@ -112,21 +112,30 @@ impl Sim {
         let layout = Layout::new(&self.machine, spec, self.options.tie, share);
         let threads = spec.threads_on(self.machine.cpus());
         let process = self.processes.len();
-        let mut thread_node = Vec::with_capacity(threads);
-        for thread in 0..threads {
-            let allowed = self.or_anywhere(self.cpus_of(layout.thread(thread)));
-            let may = |cpu: usize| allowed.contains(CpuId(cpu as u32));
+        let slices = layout.slices();
+        let mut slice_node = Vec::with_capacity(slices);
+        for slice in spec.slices(threads) {
+            let begins = self.or_anywhere(self.cpus_of(layout.begins(slice)));
+            let may = |cpu: usize| begins.contains(CpuId(cpu as u32));
             let cpu = self.options.scheduling.fork(&self.domains, &self.load, 0, &may);
-            thread_node.push(self.node_of[cpu]);
-            self.add_task(process, thread, cpu, allowed);
+            if slice == slice_node.len() {
+                slice_node.push(self.node_of[cpu]);
+            }
+            let allowed = self.or_anywhere(self.cpus_of(layout.thread(slice)));
+            self.add_task(process, slice, cpu, allowed);
         }
         self.touch_first(spec);
         let bytes = spec.memory_mib << 20;
-        let count = (bytes.div_ceil(BLOCK_BYTES) as usize).max(threads);
+        let blocks_of = |bytes: f64| ((bytes / BLOCK_BYTES as f64).ceil() as usize).max(slices);
+        let shared_bytes = bytes as f64 * spec.shared;
+        let shared = if spec.shared > 0.0 { blocks_of(shared_bytes) } else { 0 };
+        let own = blocks_of(bytes as f64 - shared_bytes);
+        let count = shared + own;
         let mut blocks = Vec::with_capacity(count);
         for block in 0..count {
-            let slice = ((block + 1) * threads).div_ceil(count) - 1;
-            let wanted = layout.memory(block, slice, &thread_node);
+            let slice = block.checked_sub(shared);
+            let slice = slice.map(|block| ((block + 1) * slices).div_ceil(own) - 1);
+            let wanted = layout.memory(block, slice, &slice_node);
             let home = self.allocate(wanted).ok_or_else(|| SimError::Unfit {
                 problem: format!(
                     "the workload's memory does not fit the machine: process {process} needs {} \
@@ -136,13 +145,21 @@ impl Sim {
             })?;
             blocks.push(Block { home: home as u8, armed: false });
         }
+        let mut phases = spec.phase.clone();
+        for (phase, told) in phases.iter_mut().zip(&spec.phase) {
+            phase.times = spec.passes(told, slices);
+        }
         self.processes.push(Process {
             id: ProcessId { tgid: process as u32 + 1, start: process as u64 + 1 },
             seen: vec![Seen::default(); blocks.len()],
             blocks,
             bytes: bytes as f64,
-            slices: threads,
-            phases: spec.phase.clone(),
+            shared_bytes,
+            shared,
+            slices,
+            phases,
+            rounds: spec.rounds.unwrap_or(1),
+            hinting_faults: spec.hinting_faults,
             scan_at: 0,
             rmap: Mutex::default(),
             waiting_at_barrier: Vec::new(),
@@ -158,7 +175,7 @@ impl Sim {
         Ok(())
     }
 
-    fn add_task(&mut self, process: usize, thread: usize, cpu: usize, allowed: CpuSet) {
+    fn add_task(&mut self, process: usize, slice: usize, cpu: usize, allowed: CpuSet) {
         let index = self.tasks.len();
         self.load[cpu] += 1;
         self.tasks.push(Task {
@@ -186,7 +203,8 @@ impl Sim {
         });
         self.rest.push(Rest {
             id: TaskId { tid: index as u32 + 1, start: index as u64 + 1 },
-            thread,
+            slice: slice as u32,
+            round: 0,
             owner: allowed.clone(),
             allowed,
             home: None,

@@ -72,7 +72,8 @@ mod tests {
     }
 
     fn error((machine, workload, tie, mib, loops): (&str, &str, Tie, u64, u32)) -> f64 {
-        let to = Parameters { size_bytes: Some(mib << 20), loops: Some(loops), threads: None };
+        let to =
+            Parameters { size_bytes: Some(mib << 20), loops: Some(loops), ..Default::default() };
         let workload = Workload::built_in(workload).unwrap().unwrap().resized(to).unwrap();
         compare(machine, &workload, tie)
     }

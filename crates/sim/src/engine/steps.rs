@@ -10,15 +10,32 @@ impl Sim {
     fn begin_phase(&mut self, t: usize) {
         let task = &self.tasks[t];
         let process = &self.processes[task.process];
-        let (count, thread) = (process.blocks.len(), self.rest[t].thread);
-        let (first, end, bytes) = match process.phases[task.phase as usize].memory {
+        let rest = &self.rest[t];
+        let (count, slices) = (process.blocks.len(), process.slices);
+        // Equal parts of some blocks.
+        let part = |first: usize, count: usize, bytes: f64, index: usize| {
+            let (from, to) = (index * count / slices, (index + 1) * count / slices);
+            (first + from, first + to, bytes / slices as f64)
+        };
+        let shared = process.shared;
+        let slice = |slice: u32| {
+            let own = process.bytes - process.shared_bytes;
+            part(shared, count - shared, own, slice as usize % slices)
+        };
+        let phase = &process.phases[task.phase as usize];
+        let (mut first, mut end, mut bytes) = match phase.memory {
             Part::All => (0, count, process.bytes),
-            Part::Slice => {
-                let from = thread * count / process.slices;
-                let to = (thread + 1) * count / process.slices;
-                (from, to, process.bytes / process.slices as f64)
+            Part::Slice => slice(rest.slice),
+            Part::NextSlice => slice(rest.slice + 1),
+            Part::SharedPart => {
+                part(0, shared, process.shared_bytes, (rest.slice + rest.round) as usize % slices)
             }
         };
+        if let Some([from, to]) = phase.range {
+            let at = |part: f64| first + (part * (end - first) as f64).round() as usize;
+            let begin = at(from).min(end - 1);
+            (first, end, bytes) = (begin, at(to).max(begin + 1), bytes * (to - from));
+        }
         let len = end - first;
         let task = &mut self.tasks[t];
         task.span =
@@ -42,6 +59,7 @@ impl Sim {
         let lines = if resumed { std::mem::take(&mut task.lines_left) } else { span.lines };
         let phase = &self.processes[p].phases[task.phase as usize];
         let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
+        let work = phase.work;
         let at =
             if scattered { self.scatter.below(u64::from(span.len)) as u32 } else { task.block };
         let b = (span.first + at) as usize;
@@ -56,7 +74,7 @@ impl Sim {
         let line_ns = if scattered {
             self.speeds.miss_ns(from, home)
         } else {
-            self.speeds.line_ns(from, home, self.is_crowded(cpu))
+            self.speeds.line_ns(from, home, writes, self.is_crowded(cpu), work)
         };
         let alone_ns = line_ns + compute_ns;
         let class = self.fabric.class(from, home, writes);
@@ -217,6 +235,10 @@ impl Sim {
             task.pass = 0;
             task.phase += 1;
             task.phase_ns = u64::MAX;
+        }
+        if task.phase as usize == process.phases.len() && self.rest[t].round + 1 < process.rounds {
+            self.rest[t].round += 1;
+            task.phase = 0;
         }
         if task.phase as usize == process.phases.len() {
             self.end_task(t);

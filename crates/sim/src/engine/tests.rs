@@ -23,10 +23,13 @@ fn close(found: f64, expected: f64) {
 }
 
 #[test]
-fn a_lone_thread_streams_at_its_speed() {
+fn a_thread_alone_on_its_node_streams_at_its_speed() {
     // 32 MiB × 100 at 1000 MB/s = 3.355 s; remote takes twice as long.
-    close(seconds(1, 32, 100, Tie::Bind), 3.355);
-    close(seconds(1, 32, 100, Tie::Inverse), 6.711);
+    close(seconds(2, 64, 100, Tie::Bind), 3.355);
+    close(seconds(2, 64, 100, Tie::Inverse), 6.711);
+    // One that has both nodes to itself finds its memory interleaved over them, and so does its mirror.
+    close(seconds(1, 32, 100, Tie::Bind), 5.033);
+    close(seconds(1, 32, 100, Tie::Inverse), 5.033);
 }
 
 #[test]
@@ -100,6 +103,95 @@ fn processes_come_when_others_end() {
     // Five after each other on each node, each 16 MiB × (10 and once to clear them) at 1 GB/s.
     close(run.seconds, 5.0 * 11.0 * 16.0 * 1.048_576e-3);
     assert_eq!((run.thread_seconds.len(), sim.memory()), (10, memory));
+}
+
+/// A process of four threads and 32 MiB, two on each of two nodes.
+fn four(process: &str, phases: &str) -> Workload {
+    let text =
+        format!("title = \"t\"\n[[process]]\nthreads = 4\nmemory_mib = 32\n{process}\n{phases}");
+    Workload::parse("t", "t", &text).unwrap()
+}
+
+/// On a machine whose memory and links make nobody wait.
+fn run_wide(workload: &Workload, tie: Tie) -> Run {
+    let text = SMALL.replace("= 3000", "= 300000").replace("= 10000", "= 300000");
+    let machine = Machine::parse("x", "x", &text).unwrap();
+    let run = Sim::new(&machine, workload, options(tie)).unwrap().finish();
+    assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9, "{} bytes", run.bytes);
+    run
+}
+
+#[test]
+fn what_all_threads_use_is_interleaved_and_slices_are_not() {
+    let phases = "[[process.phase]]\nmemory = \"slice\"\ntimes = 1\n[[process.phase]]\n\
+        memory = \"shared-part\"\ntimes = 1\n";
+    let workload = four("shared = 0.5\nrounds = 100", phases);
+    // 4 MiB of a slice and 4 MiB of what all use, a hundred times: local, and half of it remote.
+    let [bind, inverse] = [Tie::Bind, Tie::Inverse].map(|tie| run_wide(&workload, tie));
+    close(bind.seconds, 100.0 * 4.0 * 1.048_576e-3 * (1.0 + 1.5));
+    close(inverse.seconds, 100.0 * 4.0 * 1.048_576e-3 * (2.0 + 1.5));
+    assert_eq!((bind.local_share, inverse.local_share), (0.75, 0.25));
+}
+
+#[test]
+fn groups_have_one_slice_and_the_next_slice_is_another_s() {
+    let phases = |memory: &str, times: u32| {
+        format!("[[process.phase]]\nmemory = \"{memory}\"\ntimes = {times}\n")
+    };
+    let groups = four("groups = [1, 3]", &phases("slice", 100));
+    let bind = run_wide(&groups, Tie::Bind);
+    assert_eq!(bind.local_share, 1.0);
+    // One goes over its half of memory alone; three share two CPUs.
+    close(bind.thread_seconds[0], 100.0 * 16.0 * 1.048_576e-3);
+    close(bind.seconds, 1.5 * 100.0 * 16.0 * 1.048_576e-3);
+    // Of four threads in a ring two pass a slice on to the other node.
+    let ring = four("", &(phases("slice", 10) + &phases("next-slice", 10)));
+    assert_eq!(run_wide(&ring, Tie::Bind).local_share, 0.75);
+}
+
+#[test]
+fn a_placed_start_ties_nobody() {
+    for (start, tie) in [("placed", Tie::Bind), ("inverse", Tie::Inverse)] {
+        let phase = "[[process.phase]]\nmemory = \"slice\"\ntimes = 10\n";
+        let workload = four(&format!("start = \"{start}\""), phase);
+        let mut sim = Sim::new(&small(), &workload, options(Tie::Free)).unwrap();
+        assert!(sim.rest.iter().all(|task| task.allowed.iter().count() == 4), "{start}");
+        let (tied, run) = (run_wide(&workload, tie), sim.finish());
+        assert_eq!(run.local_share, tied.local_share, "{start}");
+    }
+}
+
+#[test]
+fn what_reads_or_computes_less_is_faster_where_the_machine_says_so() {
+    let text = SMALL.replace("[sim]\nstream_mb_s = 1000\n", "");
+    assert_ne!(text, SMALL);
+    // A line: ten instructions of 5 ns; 100 ns of memory to write, half of that to read.
+    let text = text.replace("[cpu]", "[cpu]\ninstructions_per_second = 200_000_000");
+    let machine = Machine::parse("x", "x", &(text + "[prefetch]\nload_overlap = 2\n")).unwrap();
+    let of = |phase: &str| {
+        let phase = format!("[[process.phase]]\nmemory = \"slice\"\ntimes = 100\n{phase}");
+        let run = Sim::new(&machine, &four("", &phase), options(Tie::Bind)).unwrap().finish();
+        run.seconds * 1e9 / (100.0 * 8.0 * 16384.0)
+    };
+    close(of(""), 150.0);
+    close(of("writes = false"), 100.0);
+    close(of("work = 0.2"), 110.0);
+    close(of("writes = false\nrange = [0.25, 0.75]"), 50.0);
+}
+
+#[test]
+fn operations_and_whole_times_are_passes() {
+    let phase = |more: &str| format!("[[process.phase]]\nmemory = \"slice\"\n{more}\n");
+    let lines = "lines_per_operation = 100.0";
+    let operations = four(lines, &phase("operations = 10_000"));
+    // A million lines in passes of 131,072 lines, to the nearest pass: 8.
+    let run = run_wide(&operations, Tie::Bind);
+    assert_eq!(run.operations, [4.0 * 8.0 * 131_072.0 / 100.0]);
+    // A quarter of memory each, twelve times: three times all of it.
+    assert_eq!(
+        run_wide(&four("", &phase("times = 3\nwhole = true")), Tie::Bind).bytes,
+        12.0 * f64::from(32 << 20)
+    );
 }
 
 /// Balancing that moves every page to whoever touches it, and nothing else: thrashes on memory

@@ -39,6 +39,7 @@ impl Machine {
             cpu: Cpu {
                 stream_mb_s: STREAM_MB_S,
                 work_ns: 0.0,
+                read_stall: 1.0,
                 threads_per_core: 1,
                 smt_speedup_percent: 100.0,
             },

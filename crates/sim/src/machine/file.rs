@@ -78,6 +78,7 @@ struct Coherence {
 
 #[derive(Deserialize)]
 struct Prefetch {
+    load_overlap: Option<f64>,
     store_overlap: Option<f64>,
     stores_fetch: Option<bool>,
 }
@@ -307,14 +308,19 @@ impl File {
             let expected = format!("cpu.smt_speedup_percent: 100 to {most}");
             return Err(("cpu.smt_speedup_percent", expected));
         }
-        let (stream_mb_s, work_ns) = match (&self.sim, self.cpu.instructions_per_second) {
-            (Some(sim), _) => (sim.stream_mb_s, sim.work_ns),
+        let (stream_mb_s, work_ns, read_stall) = match (&self.sim, self.cpu.instructions_per_second)
+        {
+            (Some(sim), _) => (sim.stream_mb_s, sim.work_ns, 1.0),
             (None, Some(speed)) => {
                 positive("cpu.instructions_per_second", speed)?;
-                let overlap = self.prefetch.as_ref().and_then(|p| p.store_overlap).unwrap_or(1.0);
+                let overlap = |told: fn(&Prefetch) -> Option<f64>| {
+                    self.prefetch.as_ref().and_then(told).unwrap_or(1.0).max(1.0)
+                };
+                let (stores, loads) = (overlap(|p| p.store_overlap), overlap(|p| p.load_overlap));
                 let slow = most / smt_speedup_percent;
                 let work_ns = INSTRUCTIONS_PER_LINE * 1e9 / speed * slow;
-                (LINE_BYTES * 1000.0 / (work_ns + local_ns / overlap.max(1.0)), work_ns)
+                let stream_mb_s = LINE_BYTES * 1000.0 / (work_ns + local_ns / stores);
+                (stream_mb_s, work_ns, stores / loads)
             }
             (None, None) => {
                 let expected = "sim.stream_mb_s (or cpu.instructions_per_second, as for the lab)";
@@ -327,7 +333,7 @@ impl File {
             let expected = format!("sim.work_ns: 0 to the {line_ns:.1} ns of a whole line");
             return Err(("sim.work_ns", expected));
         }
-        Ok(Cpu { stream_mb_s, work_ns, threads_per_core, smt_speedup_percent })
+        Ok(Cpu { stream_mb_s, work_ns, read_stall, threads_per_core, smt_speedup_percent })
     }
 
     fn links(&self, latency_ns: &[Vec<f64>]) -> Result<Vec<(usize, usize, f64)>, Wrong> {
