@@ -19,6 +19,7 @@ use numaherd_model::{EvidenceGrade, ProcessId, Snapshot};
 use crate::bundles::Busy;
 use crate::demand::{CLAIMS_A_CPU, Demand, MIN_FAULTS};
 use crate::herd::CONVERGED_PERMILLE;
+use crate::mechanisms::Mechanisms;
 use crate::sharing;
 
 /// Per mille of a process's faults that have to be on what was remote: more than where all is well.
@@ -27,11 +28,34 @@ const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
 /// A task's remote faults and all of them, and whether it has been placed.
 type Remote = (u64, u64, bool);
 
+/// Where tasks belong if memory is shared of which that is not known, with the demand as it is then; `None`
+/// unless something is known of every busy task and that is right either way. `assign` is who finds where they
+/// belong.
+#[must_use]
+pub fn assigned(
+    snapshot: &Snapshot,
+    apart: &Demand,
+    today: &[usize],
+    mechanisms: Mechanisms,
+    assign: impl Fn(&Demand) -> Vec<usize>,
+) -> Option<(Demand, Vec<usize>)> {
+    if !mechanisms.early {
+        return None;
+    }
+    let mut shared = Demand::with(&if_shared(snapshot, apart)?, mechanisms.teams);
+    shared.scatter = mechanisms.scatter;
+    let known = |i: usize| !shared.tasks[i].claims_cpu || shared.is_known(i);
+    if !(0..shared.tasks.len()).all(known) {
+        return None;
+    }
+    let at = assign(&shared);
+    is_right(apart, &shared, today, &at).then_some((shared, at))
+}
+
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
 /// memory lies wrong, and nobody of whom has been placed; `None` if there are none, or if half of some
 /// process's busy tasks have not shown where its memory is.
-#[must_use]
-pub fn if_shared(snapshot: &Snapshot, demand: &Demand) -> Option<Snapshot> {
+fn if_shared(snapshot: &Snapshot, demand: &Demand) -> Option<Snapshot> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
     }
@@ -65,8 +89,7 @@ pub fn if_shared(snapshot: &Snapshot, demand: &Demand) -> Option<Snapshot> {
 /// Whether tasks where `at` says are right either way: what that saves over where they are now if memory is
 /// shared is more than it costs if each task has what it was seen in, and no node is to have more of them
 /// than the fullest has now.
-#[must_use]
-pub fn is_right(apart: &Demand, shared: &Demand, today: &[usize], at: &[usize]) -> bool {
+fn is_right(apart: &Demand, shared: &Demand, today: &[usize], at: &[usize]) -> bool {
     let saved = |demand: &Demand| {
         let [now, then] = [today, at].map(|at| demand.total_cost(at) as i64);
         now - then
@@ -143,7 +166,7 @@ mod tests {
         let follows = |action: &Action| matches!(action, Action::MovePages { to, .. } if to.0 == 1);
         assert!(plan.waiting.is_none() && plan.actions.iter().all(follows), "{plan:?}");
         assert_eq!(plan.actions.len(), 4);
-        let without = crate::Mechanisms { early: false, ..crate::Mechanisms::default() };
+        let without = Mechanisms { early: false, ..Mechanisms::default() };
         assert_eq!(placed(&mut Herd::with(without), &two_processes(|_| 0)), [None; 8]);
     }
 

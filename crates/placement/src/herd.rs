@@ -19,7 +19,7 @@ use numaherd_model::{
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::Busy;
-use crate::demand::{Demand, DemandTask, MIN_FAULTS, SHARE};
+use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, pages, relief, search, sharing, turns};
@@ -283,21 +283,11 @@ impl Herd {
     /// Who is placed before it is known how far memory is shared, with something known of everybody. It may
     /// turn out otherwise, so they need not stay.
     fn early(&mut self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
-        let shared = match self.mechanisms.early {
-            true => early::if_shared(snapshot, apart),
-            false => None,
+        let assign = |shared: &Demand| self.assign(shared, today, snapshot.time);
+        let Some((shared, at)) = early::assigned(snapshot, apart, today, self.mechanisms, assign)
+        else {
+            return Vec::new();
         };
-        let Some(shared) = shared else { return Vec::new() };
-        let mut shared = Demand::with(&shared, self.mechanisms.teams);
-        shared.scatter = self.mechanisms.scatter;
-        let is_open = |(i, task): (usize, &DemandTask)| task.claims_cpu && !shared.is_known(i);
-        if shared.tasks.iter().enumerate().any(is_open) {
-            return Vec::new();
-        }
-        let at = self.assign(&shared, today, snapshot.time);
-        if !early::is_right(apart, &shared, today, &at) {
-            return Vec::new();
-        }
         let before: Vec<_> = self.tasks.iter().map(|task| task.placed_at).collect();
         let crowded = self.mechanisms.hold && is_crowded(&shared);
         let outlook = Outlook::new(&shared, &at);
