@@ -51,8 +51,6 @@ impl Scene {
             free: Pages(1 << 18),
             high_watermark: Pages(4096),
             others_permille: 0,
-            anonymous: Pages(0),
-            huge: Pages(0),
         };
         let distance = |from: u32, to: u32| if from == to { 10 } else { 21 };
         Scene {

@@ -35,12 +35,6 @@ pub struct NodeState {
     /// CPU time that tasks not in our care take there, per mille of one CPU.
     #[serde(default)]
     pub others_permille: u32,
-    /// Anonymous memory there.
-    #[serde(default)]
-    pub anonymous: Pages,
-    /// Of that, in huge pages; in base pages.
-    #[serde(default)]
-    pub huge: Pages,
 }
 
 /// What a task is doing.

@@ -102,8 +102,6 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         free: Pages(1 << 27),
         high_watermark: Pages(1 << 12),
         others_permille: 0,
-        anonymous: Pages(0),
-        huge: Pages(0),
     };
     let sharing = |p: u32| Sharing {
         process: process(p * THREADS),

@@ -36,16 +36,12 @@ const QUICK_PASS: (u64, u64) = (1000, 16_000);
 /// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own.
 const SLOW_PASS: (u64, u64) = (2000, 60_000);
 
-/// One of six settings.
+/// One of five settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// As below, and tasks born now are scanned the soonest: a thread inherits the delay as its first
     /// period. Only while tasks are young, for the reason below.
     Seek,
-    /// The same where most of the machine's anonymous memory is in base pages, and no faults have told yet of
-    /// what these are: smaller pieces. One of 32 MiB is 8192 faults, and jbb-like spent half of its first
-    /// second on two of them.
-    SeekBase,
     /// Soon and often. The upper bound matters as much as the lower: seen on 6.12, the kernel takes
     /// most faults for private ones and scans ever slower. The delay must not be too short either:
     /// since 6.4 the kernel forgets within four delays which threads use a mapping, and with 100 ms
@@ -85,8 +81,7 @@ impl Scan {
         // A quick pass over base pages that are well costs more than it can bring.
         let enough = enough || !huge && is_local(snapshot);
         match (enough, huge) {
-            (false, true) if seeks && has_huge(snapshot) => Scan::Seek,
-            (false, true) if seeks => Scan::SeekBase,
+            (false, true) if seeks => Scan::Seek,
             (false, true) => Scan::Quick,
             (false, false) => Scan::QuickBase(pass(snapshot, QUICK_FAULTS_A_MS, QUICK_PASS)),
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
@@ -100,7 +95,6 @@ impl Scan {
     pub fn knobs(self) -> ScanPeriods {
         let (size_mib, delay_ms, period_ms) = match self {
             Scan::Seek => (32, 100, 100),
-            Scan::SeekBase => (4, 100, 100),
             Scan::Quick => (32, 300, 100),
             Scan::QuickBase(pass_ms) => (32, 300, pass_ms),
             Scan::Slow(pass_ms) => (1, 1000, pass_ms),
@@ -109,15 +103,6 @@ impl Scan {
         let [delay, period] = [delay_ms, period_ms].map(|ms| Nanos(ms * 1_000_000));
         ScanPeriods { delay, min: period, max: period, size: Bytes(size_mib << 20) }
     }
-}
-
-/// Whether half of the machine's anonymous memory is in huge pages, as far as that is known.
-fn has_huge(snapshot: &Snapshot) -> bool {
-    let (all, huge) = snapshot
-        .nodes
-        .iter()
-        .fold((0, 0), |(all, huge), node| (all + node.anonymous.0, huge + node.huge.0));
-    huge * 2 >= all
 }
 
 /// Whether hardly any fault is on what was remote.
@@ -141,7 +126,6 @@ fn pass(snapshot: &Snapshot, pages_a_ms: u64, bounds: (u64, u64)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use numaherd_model::Pages;
     use numaherd_model::scene::Scene;
 
     use super::*;
@@ -164,10 +148,6 @@ mod tests {
         let seeks = Plan { waiting: Some(waits), ..plan(false, 0) };
         snapshot.tasks[0].age = Nanos(YOUNG.0 - 1);
         assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Seek);
-        snapshot.nodes[1].anonymous = Pages(1000);
-        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::SeekBase);
-        snapshot.nodes[0].huge = Pages(500);
-        assert_eq!(Scan::SeekBase.after(&snapshot, &seeks, (0, 0)), Scan::Seek);
         assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), (1, 512)), Scan::Seek, "begins");
         assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), HUGE), Scan::SlowHuge);
         snapshot.tasks[0].age = YOUNG;

@@ -47,8 +47,6 @@ impl Observe for Sim {
             free: node.free.pages(PAGE),
             high_watermark: Pages(node.memory.0 / PAGE.0 * RESERVE_PERMILLE / 1000),
             others_permille: 0,
-            anonymous: Pages(0),
-            huge: Pages(0),
         };
         let copy_ns = self.copy_ns(0, 0, self.machine.node.len() - 1);
         let costs = &self.machine.kernel;

@@ -293,8 +293,6 @@ impl Machine for Shared {
             free: Pages(kernel.free[id as usize]),
             high_watermark: Pages(kernel.high),
             others_permille: 0,
-            anonymous: Pages(0),
-            huge: Pages(0),
         };
         Ok((0..kernel.nodes).map(state).collect())
     }

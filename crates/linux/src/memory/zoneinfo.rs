@@ -1,5 +1,4 @@
-//! How much a node has free, where its reclaim begins, and its anonymous memory: `/proc/zoneinfo`, summed
-//! over zones.
+//! How much a node has free and where its reclaim begins: `/proc/zoneinfo`, summed over zones.
 //!
 //! What others take of its CPUs is not known here. Units: base pages. A node's high watermark is the sum over its zones: while more than that is
 //! free, the kernel reclaims nothing there.
@@ -36,8 +35,6 @@ fn parse(text: &str) -> Result<Vec<NodeState>, (usize, String)> {
                     free: Pages(0),
                     high_watermark: Pages(0),
                     others_permille: 0,
-                    anonymous: Pages(0),
-                    huge: Pages(0),
                 });
             }
             continue;
@@ -50,15 +47,11 @@ fn parse(text: &str) -> Result<Vec<NodeState>, (usize, String)> {
         let total = match words.next() {
             Some("pages") if words.next() == Some("free") => &mut node.free.0,
             Some("high") => &mut node.high_watermark.0,
-            Some("nr_anon_pages") => &mut node.anonymous.0,
-            Some("nr_anon_transparent_hugepages") => &mut node.huge.0,
             _ => continue,
         };
         let pages: u64 = words.next().and_then(|word| word.parse().ok()).ok_or_else(wrong)?;
         *total = total.saturating_add(pages);
     }
-    // Told in huge pages, of 2 MiB.
-    nodes.iter_mut().for_each(|node| node.huge.0 = node.huge.0.saturating_mul(512));
     nodes.sort_unstable_by_key(|node| node.id);
     Ok(nodes)
 }
@@ -87,21 +80,11 @@ mod tests {
                 id: NodeId(3),
                 free: Pages(5),
                 high_watermark: Pages(2),
-                others_permille: 0,
-                anonymous: Pages(0),
-                huge: Pages(0)
+                others_permille: 0
             }]
         );
         assert_eq!(parse("Node x, zone Normal\n").unwrap_err().0, 1);
         assert_eq!(parse("Node 0, zone Normal\n  pages free\n").unwrap_err().0, 2);
         assert_eq!(parse("").unwrap(), []);
-    }
-
-    #[test]
-    fn huge_pages_are_told_in_base_pages() {
-        let text = "Node 0, zone DMA\n  per-node stats\n      nr_anon_pages 2000\n \
-                    nr_anon_transparent_hugepages 3\n pages free 5\n";
-        let node = &parse(text).unwrap()[0];
-        assert_eq!((node.anonymous, node.huge), (Pages(2000), Pages(1536)));
     }
 }
