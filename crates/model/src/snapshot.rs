@@ -96,6 +96,14 @@ pub struct Task {
     pub remote_faults: u64,
 }
 
+impl Task {
+    /// All its faults, in pages, decayed.
+    #[must_use]
+    pub fn fault_pages(&self) -> u64 {
+        self.faults.iter().map(|on| on.private + on.shared).sum()
+    }
+}
+
 /// A task's share of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RegionUse {

@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, TaskId};
+use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
 use smallvec::SmallVec;
 
 use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
@@ -137,13 +137,24 @@ fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
     permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
 }
 
-/// Every process with busy tasks, ascending.
-fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
+/// All busy tasks, by process and then by index.
+#[must_use]
+pub fn busy(snapshot: &Snapshot) -> Vec<Busy> {
     let tasks = snapshot.tasks.iter().enumerate();
     let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
     let mut busy: Vec<Busy> = busy.map(|(i, task)| (task.process, i)).collect();
     busy.sort_unstable();
-    let of_process = busy.chunk_by(|a, b| a.0 == b.0);
+    busy
+}
+
+/// Each process's of tasks in that order.
+pub fn by_process(busy: &[Busy]) -> impl Iterator<Item = &[Busy]> {
+    busy.chunk_by(|a, b| a.0 == b.0)
+}
+
+/// Every process with busy tasks, ascending.
+fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
+    let busy = busy(snapshot);
     let with = |together: &[Busy]| {
         let process = together[0].0;
         let shared = shared_permille(snapshot, together).unwrap_or(0);
@@ -157,7 +168,7 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
         }
         mates
     };
-    of_process.map(with).collect()
+    by_process(&busy).map(with).collect()
 }
 
 /// Regions with the same users, being put together: each user's faults in them.
@@ -343,18 +354,14 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     for (task, faults) in tasks.iter_mut().zip(&all_faults) {
         task.evidence = task.evidence.max(*faults);
     }
-    let mut ages: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
-    for task in &snapshot.tasks {
-        let age = ages.entry(task.process).or_default();
-        *age = task.age.max(*age);
-    }
+    let ages = process_ages(snapshot);
     let bundle = |(b, group): (usize, Group)| {
         let Group { mut users, regions, stays } = group;
         let mut age = Nanos(0);
         let several = users.len() > 1;
         for (task, faults) in &mut users {
             let seen = &snapshot.tasks[*task];
-            let of_process = ages[&seen.process];
+            let of_process = ages[*task];
             let alone = of_process.min(Nanos(seen.age.0.saturating_mul(BEYOND_TASK)));
             age = age.max(if several { of_process } else { alone });
             let busy = u64::from(seen.busy_permille.min(1000));
@@ -374,6 +381,18 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
         }
     };
     groups.into_iter().enumerate().map(bundle).collect()
+}
+
+/// How old the process of each task is: its oldest. Tasks of a process mostly follow each other.
+fn process_ages(snapshot: &Snapshot) -> Vec<Nanos> {
+    let of_process = || snapshot.tasks.chunk_by(|a, b| a.process == b.process);
+    let mut oldest: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
+    for task in of_process().flat_map(|tasks| tasks.iter().max_by_key(|task| task.age)) {
+        let age = oldest.entry(task.process).or_default();
+        *age = task.age.max(*age);
+    }
+    let ages = |tasks: &[Task]| std::iter::repeat_n(oldest[&tasks[0].process], tasks.len());
+    of_process().flat_map(ages).collect()
 }
 
 /// Known pages of some regions per node, by index.

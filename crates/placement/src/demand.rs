@@ -420,7 +420,7 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
         tasks.push(DemandTask {
             id: task.id,
             claims_cpu: task.busy_permille >= CLAIMS_A_CPU,
-            evidence: task.faults.iter().map(|f| f.private + f.shared).sum(),
+            evidence: task.fault_pages(),
             mask,
             now,
             placed: task.home.is_some(),

@@ -16,17 +16,14 @@
 
 use numaherd_model::{EvidenceGrade, ProcessId, Snapshot};
 
-use crate::bundles::Busy;
-use crate::demand::{CLAIMS_A_CPU, Demand, MIN_FAULTS};
+use crate::bundles::{Busy, busy, by_process};
+use crate::demand::{Demand, MIN_FAULTS};
 use crate::herd::CONVERGED_PERMILLE;
 use crate::mechanisms::Mechanisms;
 use crate::sharing;
 
 /// Per mille of a process's faults that have to be on what was remote: more than where all is well.
 const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
-
-/// A task's remote faults and all of them, and whether it has been placed.
-type Remote = (u64, u64, bool);
 
 /// Where tasks belong if memory is shared of which that is not known, with the demand as it is then; `None`
 /// unless something is known of every busy task and that is right either way. `assign` is who finds where they
@@ -42,7 +39,7 @@ pub fn assigned(
     if !mechanisms.early {
         return None;
     }
-    let mut shared = Demand::with(&if_shared(snapshot, apart)?, mechanisms.teams);
+    let mut shared = Demand::with(&if_shared(snapshot)?, mechanisms.teams);
     shared.scatter = mechanisms.scatter;
     let known = |i: usize| !shared.tasks[i].claims_cpu || shared.is_known(i);
     if !(0..shared.tasks.len()).all(known) {
@@ -55,34 +52,27 @@ pub fn assigned(
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
 /// memory lies wrong, and nobody of whom has been placed; `None` if there are none, or if half of some
 /// process's busy tasks have not shown where its memory is.
-fn if_shared(snapshot: &Snapshot, demand: &Demand) -> Option<Snapshot> {
+fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
     }
-    let tasks = snapshot.tasks.iter().zip(&demand.tasks).enumerate();
-    let busy = tasks.filter(|(_, (task, _))| task.busy_permille >= CLAIMS_A_CPU);
-    let mut all: Vec<(Busy, Remote)> = Vec::new();
-    for (i, (task, seen)) in busy {
-        let faults = task.faults.iter().map(|count| count.private + count.shared).sum();
-        all.push(((task.process, i), (task.remote_faults, faults, seen.placed)));
-    }
-    all.sort_unstable();
-    let is_wrong = |tasks: &&[(Busy, Remote)]| {
-        let sum = |of: fn(&Remote) -> u64| tasks.iter().map(|(_, faults)| of(faults)).sum::<u64>();
-        let placed = tasks.iter().any(|(_, faults)| faults.2);
-        !placed && sum(|of| of.0) * 1000 >= sum(|of| of.1).max(1) * REMOTE_PERMILLE
+    let task = |&(_, i): &Busy| &snapshot.tasks[i];
+    let is_wrong = |tasks: &&[Busy]| {
+        let remote: u64 = tasks.iter().map(|one| task(one).remote_faults).sum();
+        let all: u64 = tasks.iter().map(|one| task(one).fault_pages()).sum();
+        let placed = tasks.iter().any(|one| task(one).home.is_some());
+        !placed && remote * 1000 >= all.max(1) * REMOTE_PERMILLE
     };
     // Of one that shares its memory, a few of its tasks show where that is.
-    let is_shown = |tasks: &[(Busy, Remote)]| {
-        tasks.iter().filter(|(_, faults)| faults.1 >= MIN_FAULTS).count() * 2 >= tasks.len()
+    let is_shown = |tasks: &[Busy]| {
+        tasks.iter().filter(|one| task(one).fault_pages() >= MIN_FAULTS).count() * 2 >= tasks.len()
     };
-    let mut processes = all.chunk_by(|a, b| a.0.0 == b.0.0);
-    if !processes.all(is_shown) {
+    let busy = busy(snapshot);
+    if !by_process(&busy).all(is_shown) {
         return None;
     }
-    let wrong = all.chunk_by(|a, b| a.0.0 == b.0.0).filter(is_wrong).flatten();
-    let mut wrong: Vec<Busy> = wrong.map(|task| task.0).collect();
-    let unknown: Vec<ProcessId> = sharing::unknown(snapshot, &mut wrong).collect();
+    let wrong: Vec<Busy> = by_process(&busy).filter(is_wrong).flatten().copied().collect();
+    let unknown: Vec<ProcessId> = sharing::unknown(snapshot, &wrong).collect();
     sharing::as_shared(snapshot, &unknown)
 }
 
@@ -187,7 +177,7 @@ mod tests {
     fn what_costs_more_if_memory_is_private_than_it_brings_if_it_is_shared_is_not_done() {
         let snapshot = two_processes(|_| 0);
         let apart = Demand::new(&snapshot);
-        let shared = Demand::new(&if_shared(&snapshot, &apart).unwrap());
+        let shared = Demand::new(&if_shared(&snapshot).unwrap());
         let today: Vec<usize> = apart.tasks.iter().map(|task| task.now).collect();
         let whole = [0, 0, 0, 0, 1, 1, 1, 1];
         assert!(is_right(&apart, &shared, &today, &whole));

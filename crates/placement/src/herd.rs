@@ -146,8 +146,14 @@ impl Herd {
     fn remember(&mut self, moves: &[Action], now: Nanos) {
         self.moved_at.retain(|_, at| now.since(*at) < SETTLE);
         for action in moves {
-            if let Action::MovePages { region, .. } = action {
-                self.moved_at.insert(*region, now);
+            match action {
+                Action::MovePages { region, .. } => _ = self.moved_at.insert(*region, now),
+                Action::PlaceTask { task, .. } => {
+                    if let Ok(i) = self.tasks.binary_search_by_key(task, |known| known.id) {
+                        self.tasks[i].placed_at = Some(now);
+                    }
+                }
+                Action::ReleaseTask { .. } => {}
             }
         }
     }
@@ -201,7 +207,8 @@ impl Herd {
         if snapshot.grade != EvidenceGrade::HintingFaults {
             return None;
         }
-        let process = sharing::unknown(snapshot, &mut together).next()?;
+        together.sort_unstable();
+        let process = sharing::unknown(snapshot, &together).next()?;
         let pairs = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples);
         Some(Waiting::Sharing { process, pairs })
     }
@@ -264,8 +271,8 @@ impl Placement for Herd {
         let calm = actions.is_empty() && follow.is_empty();
         self.calm_since = if calm { self.calm_since.or(Some(snapshot.time)) } else { None };
         follow.extend(self.shared_out(snapshot, &demand, &outlook));
-        self.remember(&follow, snapshot.time);
         actions.extend(follow);
+        self.remember(&actions, snapshot.time);
         let mut plan = Plan { actions, strength_permille, ..Plan::default() };
         plan.misplaced_permille = demand.misplaced_permille(&at, &outlook);
         let left = !self.nobody_is_left(&demand, snapshot.time, crowded);
@@ -282,18 +289,15 @@ impl Placement for Herd {
 impl Herd {
     /// Who is placed before it is known how far memory is shared, with something known of everybody. It may
     /// turn out otherwise, so they need not stay.
-    fn early(&mut self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
+    fn early(&self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
         let assign = |shared: &Demand| self.assign(shared, today, snapshot.time);
         let Some((shared, at)) = early::assigned(snapshot, apart, today, self.mechanisms, assign)
         else {
             return Vec::new();
         };
-        let before: Vec<_> = self.tasks.iter().map(|task| task.placed_at).collect();
         let crowded = self.mechanisms.hold && is_crowded(&shared);
         let outlook = Outlook::new(&shared, &at);
-        let actions = self.placements(&shared, &outlook, &at, crowded, snapshot.time);
-        self.tasks.iter_mut().zip(before).for_each(|(task, at)| task.placed_at = at);
-        actions
+        self.placements(&shared, &outlook, &at, crowded, snapshot.time)
     }
 
     /// Where every task should be: by the search, unless that moves somebody who is not to move
@@ -342,7 +346,7 @@ impl Herd {
 
     /// Tasks that are put, or held, where `at` says.
     fn placements(
-        &mut self,
+        &self,
         demand: &Demand,
         outlook: &Outlook,
         at: &[usize],
@@ -360,7 +364,6 @@ impl Herd {
             if cpus.is_empty() || !demand.has_choice(i) {
                 continue;
             }
-            self.tasks[i].placed_at = Some(now);
             let node = demand.nodes[at[i]];
             let reason = reason(demand, outlook, at, i, stays);
             actions.push(Action::PlaceTask { task: task.id, node, cpus: cpus.clone(), reason });

@@ -107,8 +107,7 @@ impl Scan {
 
 /// Whether hardly any fault is on what was remote.
 fn is_local(snapshot: &Snapshot) -> bool {
-    let all = |task: &Task| task.faults.iter().map(|on| on.private + on.shared).sum::<u64>();
-    let all: u64 = snapshot.tasks.iter().map(all).sum();
+    let all: u64 = snapshot.tasks.iter().map(Task::fault_pages).sum();
     let remote: u64 = snapshot.tasks.iter().map(|task| task.remote_faults).sum();
     all > 0 && remote * 1000 <= all * u64::from(1000 - CONVERGED_PERMILLE)
 }

@@ -9,8 +9,7 @@
 
 use numaherd_model::{EvidenceGrade, ProcessId, Sharing, Snapshot};
 
-use crate::bundles::{Busy, MIN_PAIRS, shared_permille};
-use crate::demand::CLAIMS_A_CPU;
+use crate::bundles::{Busy, MIN_PAIRS, busy, by_process, shared_permille};
 
 /// The snapshot as it would be if every process whose sharing is not known shared all of its memory;
 /// `None` where it is known of all.
@@ -19,10 +18,7 @@ pub fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
     }
-    let tasks = snapshot.tasks.iter().enumerate();
-    let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
-    let mut busy: Vec<Busy> = busy.map(|(i, task)| (task.process, i)).collect();
-    let unknown: Vec<ProcessId> = unknown(snapshot, &mut busy).collect();
+    let unknown: Vec<ProcessId> = unknown(snapshot, &busy(snapshot)).collect();
     as_shared(snapshot, &unknown)
 }
 
@@ -40,14 +36,14 @@ pub fn as_shared(snapshot: &Snapshot, unknown: &[ProcessId]) -> Option<Snapshot>
     Some(shared)
 }
 
-/// The processes of these busy tasks of which it is not known how far they share memory; ascending.
+/// The processes of these busy tasks of which it is not known how far they share memory; both in
+/// the order of [`busy`].
 pub fn unknown<'a>(
     snapshot: &'a Snapshot,
-    busy: &'a mut [Busy],
+    busy: &'a [Busy],
 ) -> impl Iterator<Item = ProcessId> + 'a {
-    busy.sort_unstable();
     let unknown = |tasks: &&[Busy]| shared_permille(snapshot, tasks).is_none();
-    busy.chunk_by(|a, b| a.0 == b.0).filter(unknown).map(|tasks| tasks[0].0)
+    by_process(busy).filter(unknown).map(|tasks| tasks[0].0)
 }
 
 #[cfg(test)]

@@ -86,9 +86,7 @@ impl ProcessSpec {
             Some(Wrong { process, phase: Some(i), key, expected })
         })
     }
-}
 
-impl ProcessSpec {
     /// The key of a phase that does not go with its process, and what was expected.
     fn unfit(&self, phase: &PhaseSpec) -> Option<(&'static str, &'static str)> {
         if phase.operations.is_some() && self.lines_per_operation.is_none() {
