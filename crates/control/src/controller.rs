@@ -7,6 +7,7 @@ use numaherd_model::{
 };
 
 use crate::evidence::Evidence;
+use crate::gaps::Gaps;
 use crate::refusals::Refusals;
 use crate::watch::Watch;
 
@@ -45,6 +46,8 @@ pub struct Controller<P> {
     placement: P,
     checker: Checker,
     evidence: Evidence,
+    /// None where only faults are to tell.
+    gaps: Option<Gaps>,
     refusals: Refusals,
     watch: Watch,
     faults: Vec<HintingFault>,
@@ -55,13 +58,21 @@ impl<P: Placement> Controller<P> {
     pub fn new(placement: P) -> Self {
         let (checker, evidence) = (Checker::new(), Evidence::new());
         let (refusals, watch) = (Refusals::default(), Watch::new(true));
-        Controller { placement, checker, evidence, refusals, watch, faults: Vec::new() }
+        let gaps = Some(Gaps::default());
+        Controller { placement, checker, evidence, gaps, refusals, watch, faults: Vec::new() }
     }
 
     /// Whether faults that tell of another phase are heard; they are, by default.
     #[must_use]
     pub fn stirs(mut self, on: bool) -> Self {
         self.watch = Watch::new(on);
+        self
+    }
+
+    /// Whether page tables tell where faults do not yet; they do, by default.
+    #[must_use]
+    pub fn tables(mut self, on: bool) -> Self {
+        self.gaps = on.then(Gaps::default);
         self
     }
 
@@ -117,6 +128,9 @@ impl<P: Placement> Controller<P> {
         }
         self.evidence.add(&self.faults, &snapshot);
         self.evidence.fill(&mut snapshot);
+        if let Some(gaps) = &mut self.gaps {
+            gaps.fill(machine, &mut snapshot)?;
+        }
         self.refusals.fill(&mut snapshot);
         let plan = self.placement.decide(&snapshot);
         self.watch.turned(plan.converged.then_some(plan.strength_permille));

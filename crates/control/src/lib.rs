@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`evidence`] | who touched which memory, summed up from hinting faults |
 //! | [`region`] | the same of one region, page by page |
+//! | [`gaps`] | what page tables tell while faults do not |
 //! | [`refusals`] | which memory could not be moved of late |
 //! | [`watch`] | whether faults tell of another phase |
 //! | [`controller`] | one turn of the loop, and what came of it |
@@ -13,6 +14,7 @@
 
 pub mod controller;
 pub mod evidence;
+pub mod gaps;
 pub mod pace;
 pub mod refusals;
 pub mod region;

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use numaherd_model::{
     Action, Actuate, Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos,
-    NodeId, NodeState, Observe, Outcome, ProcessId, SkipReason, Snapshot, Task, TaskId, Topology,
-    WorldError,
+    NodeId, NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Task, TaskId,
+    Topology, WorldError,
 };
 
 use crate::ReadError;
@@ -22,10 +22,14 @@ use crate::system::{Running, System};
 use crate::vm;
 use custody::{Custody, Hands};
 use migrate::Destination;
+pub use options::LiveOptions;
 
 pub(crate) mod custody;
+mod gaps;
+mod huge;
 mod migrate;
 mod objects;
+mod options;
 mod others;
 mod quiet;
 mod resident;
@@ -65,29 +69,6 @@ pub struct LiveMachine {
     stays: quiet::Stays,
     mover: migrate::Mover,
     beat: Box<dyn FnMut()>,
-}
-
-/// How to set up a [`LiveMachine`].
-pub struct LiveOptions {
-    /// Processes to look after, with their descendants. By their start too: a pid may be another's by
-    /// now.
-    pub targets: Vec<ProcessId>,
-    /// Hinting faults; without them, evidence is where the pages of each process lie.
-    pub faults: Option<Box<dyn FaultSource>>,
-    /// Where changes are written down.
-    pub journal: Box<dyn Journal>,
-    /// Whether to act, or only to say what would be done.
-    pub acts: bool,
-    /// Whether tasks are left alone most of whose memory takes no hinting faults.
-    pub coverage: bool,
-    /// Whether memory that several processes map is taken for one thing.
-    pub objects: bool,
-    /// Whether virtual machines' nodes are kept whole.
-    pub units: bool,
-    /// How long a task may be kept waiting for a page on its way.
-    pub pause: Nanos,
-    /// Called often, so that whoever watches over us sees that we live.
-    pub beat: Box<dyn FnMut()>,
 }
 
 impl LiveMachine {
@@ -427,6 +408,7 @@ impl Observe for LiveMachine {
             units: self.units(),
             traffic: Default::default(),
             sharing: Vec::new(),
+            resident: Vec::new(),
             grade: EvidenceGrade::None,
             stirred: false,
             kernel_tiering,
@@ -445,6 +427,10 @@ impl Observe for LiveMachine {
             }
         }
         Ok(snapshot)
+    }
+
+    fn pages_lie(&mut self, process: ProcessId) -> Result<Vec<(NodeId, Pages)>, WorldError> {
+        gaps::pages_lie(self.system.as_mut(), process).map_err(read_error)
     }
 }
 

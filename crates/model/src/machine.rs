@@ -2,7 +2,7 @@
 //!
 //! A replay implements [`Observe`] and not [`Actuate`]: acting on it does not compile.
 
-use crate::{Action, HintingFault, Outcome, PageVerdict, Plan, Snapshot};
+use crate::{Action, HintingFault, NodeId, Outcome, PageVerdict, Pages, Plan, ProcessId, Snapshot};
 
 /// The machine could not be read or acted upon at all.
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +52,15 @@ pub trait Observe {
     /// # Errors
     /// [`WorldError::NoTasks`] when nothing is left to look after.
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError>;
+
+    /// About how many of a process's pages lie on each node, ascending, by its page tables; none where that
+    /// cannot be told. A few pages are looked up, however large it is.
+    ///
+    /// # Errors
+    /// It cannot be read, though it is there.
+    fn pages_lie(&mut self, _process: ProcessId) -> Result<Vec<(NodeId, Pages)>, WorldError> {
+        Ok(Vec::new())
+    }
 }
 
 /// A machine that can be acted upon.

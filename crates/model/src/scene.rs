@@ -71,6 +71,7 @@ impl Scene {
                 traffic: Default::default(),
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],
+                resident: Vec::new(),
                 grade: EvidenceGrade::HintingFaults,
                 stirred: false,
                 kernel_tiering: false,

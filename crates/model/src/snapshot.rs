@@ -178,6 +178,10 @@ pub struct Snapshot {
     /// How much the tasks of each process share, ascending by process; processes nothing is
     /// known of are missing.
     pub sharing: Vec<Sharing>,
+    /// Where the memory of processes lies, by their page tables: of those none of whose tasks is placed, as far
+    /// as somebody looked; ascending by process.
+    #[serde(default)]
+    pub resident: Vec<Resident>,
     /// Best grade of the evidence at hand.
     pub grade: EvidenceGrade,
     /// Since all had converged, faults have come that tell of another phase. (The loop fills it in.)
@@ -236,6 +240,15 @@ pub struct Sharing {
     pub samples: u64,
     /// Of these, by two different tasks.
     pub switches: u64,
+}
+
+/// Where a process's memory lies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resident {
+    /// Whose.
+    pub process: ProcessId,
+    /// Pages on each node that has some, ascending.
+    pub nodes: Vec<(NodeId, Pages)>,
 }
 
 /// What acting costs on this machine.

@@ -121,6 +121,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,
         stirred: false,
+        resident: Vec::new(),
         kernel_tiering: false,
         costs: Default::default(),
         topology,

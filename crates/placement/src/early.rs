@@ -14,13 +14,13 @@
 //! shared, one process belongs on node 0 and the other, with its memory, on node 1. That is as good in the
 //! first case.
 
-use numaherd_model::{EvidenceGrade, ProcessId, Snapshot};
+use numaherd_model::{EvidenceGrade, ProcessId, Region, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::demand::{Demand, MIN_FAULTS};
 use crate::herd::CONVERGED_PERMILLE;
 use crate::mechanisms::Mechanisms;
-use crate::sharing;
+use crate::{sharing, tables};
 
 /// Per mille of a process's faults that have to be on what was remote: more than where all is well.
 const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
@@ -50,30 +50,46 @@ pub fn assigned(
 }
 
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
-/// memory lies wrong, and nobody of whom has been placed; `None` if there are none, or if half of some
-/// process's busy tasks have not shown where its memory is.
+/// memory lies wrong, and nobody of whom has been placed; `None` if there are none, or if neither faults nor
+/// page tables have shown where some process's memory is.
 fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
     }
     let task = |&(_, i): &Busy| &snapshot.tasks[i];
-    let is_wrong = |tasks: &&[Busy]| {
+    let is_remote = |tasks: &[Busy]| {
         let remote: u64 = tasks.iter().map(|one| task(one).remote_faults).sum();
         let all: u64 = tasks.iter().map(|one| task(one).fault_pages()).sum();
-        let placed = tasks.iter().any(|one| task(one).home.is_some());
-        !placed && remote * 1000 >= all.max(1) * REMOTE_PERMILLE
+        remote * 1000 >= all.max(1) * REMOTE_PERMILLE
     };
     // Of one that shares its memory, a few of its tasks show where that is.
     let is_shown = |tasks: &[Busy]| {
         tasks.iter().filter(|one| task(one).fault_pages() >= MIN_FAULTS).count() * 2 >= tasks.len()
     };
     let busy = busy(snapshot);
-    if !by_process(&busy).all(is_shown) {
-        return None;
+    let (mut wrong, mut stand_ins): (Vec<Busy>, Vec<Region>) = Default::default();
+    for tasks in by_process(&busy) {
+        let placed = tasks.iter().any(|one| task(one).home.is_some());
+        let is_wrong = if is_shown(tasks) {
+            is_remote(tasks)
+        } else {
+            let resident = tables::resident(snapshot, tasks)?;
+            let far = tables::least_remote_permille(snapshot, tasks, resident) >= REMOTE_PERMILLE;
+            stand_ins.extend(tables::stand_ins(snapshot, tasks, resident, far));
+            far
+        };
+        if is_wrong && !placed {
+            wrong.extend(tasks);
+        }
     }
-    let wrong: Vec<Busy> = by_process(&busy).filter(is_wrong).flatten().copied().collect();
     let unknown: Vec<ProcessId> = sharing::unknown(snapshot, &wrong).collect();
-    sharing::as_shared(snapshot, &unknown)
+    let shared = sharing::as_shared(snapshot, &unknown);
+    if wrong.is_empty() || stand_ins.is_empty() {
+        return shared;
+    }
+    let mut shared = shared.unwrap_or_else(|| snapshot.clone());
+    tables::put(&mut shared, stand_ins);
+    Some(shared)
 }
 
 /// Whether tasks where `at` says are right either way: what that saves over where they are now if memory is
@@ -98,7 +114,7 @@ mod tests {
     use super::*;
     use crate::Herd;
     use numaherd_model::scene::{Scene, task_id};
-    use numaherd_model::{Action, NodeId, Placement, Snapshot, Waiting};
+    use numaherd_model::{Action, NodeId, Pages, Placement, Resident, Snapshot, Waiting};
 
     /// The module's example: tasks 1 to 4 and 5 to 8 are a process each, two of each on either node. Each
     /// was seen in a region, which is on the node that `memory` says.
@@ -158,6 +174,45 @@ mod tests {
         assert_eq!(plan.actions.len(), 4);
         let without = Mechanisms { early: false, ..Mechanisms::default() };
         assert_eq!(placed(&mut Herd::with(without), &two_processes(|_| 0)), [None; 8]);
+    }
+
+    #[test]
+    fn page_tables_will_do_until_faults_tell() {
+        // The example, before anything has faulted.
+        let mut snapshot = two_processes(|_| 0);
+        snapshot.regions.clear();
+        snapshot.tasks.iter_mut().for_each(|task| (task.faults, task.remote_faults) = (vec![], 0));
+        let plan = |snapshot: &Snapshot| Herd::new().decide(snapshot);
+        assert_eq!(plan(&snapshot).actions, []);
+        let all_on = |node: u32| vec![(NodeId(node), Pages(1 << 14))];
+        let lies = |i: usize, nodes| Resident { process: snapshot.tasks[i].process, nodes };
+        let (first, other) = (lies(0, all_on(0)), lies(4, all_on(0)));
+        let even = lies(4, (0..2).map(|node| (NodeId(node), Pages(1 << 13))).collect());
+        snapshot.resident = vec![first.clone(), other];
+        let made = plan(&snapshot);
+        let nodes = |tids: std::ops::RangeInclusive<u32>| -> Vec<Option<NodeId>> {
+            let to = |tid| {
+                made.actions.iter().find_map(|action| match action {
+                    Action::PlaceTask { task, node, .. } if *task == task_id(tid) => Some(*node),
+                    _ => None,
+                })
+            };
+            tids.map(to).collect()
+        };
+        assert!(matches!(made.waiting, Some(Waiting::Evidence { known: 0, busy: 8 })));
+        assert_eq!(nodes(1..=4), [nodes(1..=1)[0]; 4]);
+        assert_eq!(nodes(5..=8), [nodes(5..=5)[0]; 4]);
+        assert!(nodes(1..=1) != nodes(5..=5) && made.actions.len() == 8);
+        // Where the other's memory is with its tasks it gives way, and half of its memory with it.
+        snapshot.resident = vec![first.clone(), even.clone()];
+        assert_eq!(plan(&snapshot).actions.len(), 8);
+        // Where nobody's use need be remote, all is left to faults.
+        let well = Resident { process: first.process, ..even.clone() };
+        snapshot.resident = vec![well, even];
+        assert_eq!(plan(&snapshot).actions, []);
+        // Of one of them nothing is known.
+        snapshot.resident = vec![first];
+        assert_eq!(plan(&snapshot).actions, []);
     }
 
     #[test]

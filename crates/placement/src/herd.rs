@@ -90,10 +90,7 @@ struct Known {
     id: TaskId,
     first_seen: Nanos,
     placed_at: Option<Nanos>,
-    /// When it was let go because it waited for a CPU.
-    relieved_at: Option<Nanos>,
-    /// How long it usually waits for a CPU while it is not placed, per mille of the time.
-    usual_wait_permille: u32,
+    waits: relief::Waits,
     /// How long it has been away from its team's memory.
     away: Nanos,
     /// The most bytes a second that it asked of memory of late, and when.
@@ -167,16 +164,12 @@ impl Herd {
                 id: task.id,
                 first_seen: snapshot.time,
                 placed_at: None,
-                relieved_at: None,
-                usual_wait_permille: task.waiting_permille,
+                waits: relief::Waits::new(task),
                 away: Nanos(0),
                 traffic: (0, snapshot.time),
             };
             let mut known = before.next_if(|known| known.id == task.id).unwrap_or(new);
-            if task.home.is_none() {
-                let waits = known.usual_wait_permille * 7 + task.waiting_permille;
-                known.usual_wait_permille = waits / 8;
-            }
+            known.waits.see(task, snapshot.time);
             known
         };
         self.tasks = snapshot.tasks.iter().map(meet).collect();
@@ -323,14 +316,15 @@ impl Herd {
         let mut room = None;
         let mut actions = Vec::new();
         for (i, task) in snapshot.tasks.iter().enumerate().filter(|(_, task)| task.home.is_some()) {
-            let usual = self.tasks[i].usual_wait_permille;
+            let waits = self.tasks[i].waits;
             let squeezed = self.mechanisms.relief
-                && relief::is_squeezed(task, usual)
+                && waits.is_squeezed(task)
+                && !waits.is_for_ours(demand, i, now)
                 && room.get_or_insert_with(|| relief::Room::new(demand)).is_elsewhere(demand, i);
             let reason = if task.fixed {
                 Reason::NotOurs
             } else if squeezed {
-                self.tasks[i].relieved_at = Some(now);
+                self.tasks[i].waits.relieve(now);
                 Reason::Squeezed { permille: task.waiting_permille }
             } else if !demand.tasks[i].claims_cpu && self.settled(i, now) {
                 Reason::Idle { permille: task.busy_permille }
@@ -440,7 +434,7 @@ impl Herd {
 
     /// Whether a task was let go of late because it waited for a CPU.
     fn is_relieved(&self, task: usize, now: Nanos) -> bool {
-        self.tasks[task].relieved_at.is_some_and(|at| now.since(at) < relief::REST)
+        self.tasks[task].waits.is_relieved(now)
     }
 
     /// Whether nothing can be expected to become more local, with nothing to do.

@@ -9,6 +9,7 @@
 //! | [`teams`] | which tasks of a process share memory |
 //! | [`sharing`] | what follows if those share all of it of whom that is not known |
 //! | [`early`] | where tasks belong before that is known |
+//! | [`tables`] | what page tables tell before faults do |
 //! | [`objects`] | which memory of several processes is the same |
 //! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
@@ -42,6 +43,7 @@ pub mod relief;
 pub mod scan;
 pub mod search;
 pub mod sharing;
+pub mod tables;
 pub mod teams;
 pub mod turns;
 pub mod units;

@@ -19,6 +19,8 @@ pub struct Mechanisms {
     /// Processes whose memory lies wrong are placed before it is known how far they share it, where that is
     /// right either way.
     pub early: bool,
+    /// Where faults do not tell yet where memory lies, page tables do. (It is whoever looks that reads them.)
+    pub tables: bool,
     /// Teams that do not fit their memory's node take turns at being away.
     pub turns: bool,
     /// Groups are spread whose traffic one node's memory does not carry.
@@ -40,7 +42,7 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 15] = [
+pub const NAMES: [&str; 16] = [
     "pages",
     "interleave",
     "coverage",
@@ -48,6 +50,7 @@ pub const NAMES: [&str; 15] = [
     "units",
     "teams",
     "early",
+    "tables",
     "turns",
     "bandwidth",
     "scatter",
@@ -68,6 +71,7 @@ impl Default for Mechanisms {
             units: true,
             teams: true,
             early: true,
+            tables: true,
             turns: true,
             bandwidth: true,
             scatter: true,
@@ -91,6 +95,7 @@ impl Mechanisms {
             "units" => &mut self.units,
             "teams" => &mut self.teams,
             "early" => &mut self.early,
+            "tables" => &mut self.tables,
             "turns" => &mut self.turns,
             "bandwidth" => &mut self.bandwidth,
             "scatter" => &mut self.scatter,
@@ -128,6 +133,7 @@ mod tests {
             units: false,
             teams: false,
             early: false,
+            tables: false,
             turns: false,
             bandwidth: false,
             scatter: false,

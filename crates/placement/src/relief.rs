@@ -6,6 +6,9 @@
 //! task whose wait has doubled is given its owner's CPUs back in the next turn of the loop, and
 //! left to the scheduler for a while.
 //!
+//! Tasks of ours that have no place yet are no strangers: the scheduler can take them away, and herd is about to.
+//! Somebody who was placed a moment ago and waits for one of those is not let go yet.
+//!
 //! Example: unplaced, a task waited 5 % of the time; now 30 %, and node 1 has a CPU to spare: it
 //! is let go. Had it waited 20 % before, or were every node full, it would stay.
 
@@ -19,12 +22,68 @@ const LEAST_PERMILLE: u32 = 300;
 
 /// How long a task that was let go is left to the scheduler. Guessed: until it is known what others
 /// take of each node.
-pub const REST: Nanos = Nanos(5_000_000_000);
+const REST: Nanos = Nanos(5_000_000_000);
 
-/// Whether a task waits more than twice as long as it usually does.
-#[must_use]
-pub fn is_squeezed(task: &Task, usual_permille: u32) -> bool {
-    task.waiting_permille >= LEAST_PERMILLE && task.waiting_permille > 2 * usual_permille
+/// How long somebody who was placed waits for those without a place. Guessed: a few turns of the loop.
+const MOMENT: Nanos = Nanos(500_000_000);
+
+/// What is remembered of a task's waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Waits {
+    /// How long it usually waits for a CPU while it is not placed, per mille of the time.
+    usual_permille: u32,
+    /// Since when it has had a place.
+    placed_at: Option<Nanos>,
+    /// When it was let go.
+    relieved_at: Option<Nanos>,
+}
+
+impl Waits {
+    /// Of a task that is seen for the first time.
+    #[must_use]
+    pub fn new(task: &Task) -> Waits {
+        Waits { usual_permille: task.waiting_permille, placed_at: None, relieved_at: None }
+    }
+
+    /// The task is seen.
+    pub fn see(&mut self, task: &Task, now: Nanos) {
+        if task.home.is_some() {
+            self.placed_at.get_or_insert(now);
+        } else {
+            self.placed_at = None;
+            self.usual_permille = (self.usual_permille * 7 + task.waiting_permille) / 8;
+        }
+    }
+
+    /// Whether a task waits more than twice as long as it usually does.
+    #[must_use]
+    pub fn is_squeezed(&self, task: &Task) -> bool {
+        let now = task.waiting_permille;
+        now >= LEAST_PERMILLE && now > 2 * self.usual_permille
+    }
+
+    /// Whether it was placed a moment ago and waits for others of ours who have no place yet.
+    #[must_use]
+    pub fn is_for_ours(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
+        let here = demand.tasks[task].now;
+        let is_there = |&i: &usize| {
+            let other = &demand.tasks[i];
+            other.claims_cpu && !other.placed && other.now == here && demand.has_choice(i)
+        };
+        let just_came = self.placed_at.is_some_and(|at| now.since(at) < MOMENT);
+        just_came && (0..demand.tasks.len()).any(|i| is_there(&i))
+    }
+
+    /// It is let go.
+    pub fn relieve(&mut self, now: Nanos) {
+        self.relieved_at = Some(now);
+    }
+
+    /// Whether it was let go of late.
+    #[must_use]
+    pub fn is_relieved(&self, now: Nanos) -> bool {
+        self.relieved_at.is_some_and(|at| now.since(at) < REST)
+    }
 }
 
 /// Room for further tasks on each node.
@@ -96,6 +155,25 @@ mod tests {
         scene.edit().tasks[0].waiting_permille = 0;
         scene.edit().time.0 += REST.0;
         assert!(herd.decide(&scene.snapshot()).actions.iter().any(places));
+    }
+
+    #[test]
+    fn who_has_just_come_waits_for_ours_that_have_no_place_yet() {
+        let mut scene = placed();
+        // A sixth of which nothing is known runs on node 0.
+        scene.task(6, 0, 1000);
+        scene.edit().tasks[0].home = None;
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        scene.at_home(1, 0);
+        let mut after = |milliseconds: u64, waits| {
+            scene.edit().time.0 += milliseconds * 1_000_000;
+            scene.edit().tasks[0].waiting_permille = waits;
+            released(&herd.decide(&scene.snapshot()))
+        };
+        assert_eq!(after(20, 0), []);
+        assert_eq!(after(100, 400), []);
+        assert_eq!(after(400, 400), [1]);
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{
     Action, Actuate, Bytes, Costs, CpuId, CpuSet, EvidenceGrade, HintingFault, Nanos, NodeId,
-    NodeState, Observe, Outcome, Pages, Refusal, RegionId, SkipReason, Snapshot, Task, TaskId,
-    TaskState, Traffic, WorldError,
+    NodeState, Observe, Outcome, Pages, ProcessId, Refusal, RegionId, SkipReason, Snapshot, Task,
+    TaskId, TaskState, Traffic, WorldError,
 };
 
 use crate::account::Place;
@@ -36,7 +36,7 @@ impl Observe for Sim {
             return Err(WorldError::NoTasks);
         }
         faults.append(&mut self.faults);
-        let tasks = (0..self.tasks.len()).filter_map(|t| self.observe_task(t)).collect();
+        let tasks: Vec<Task> = (0..self.tasks.len()).filter_map(|t| self.observe_task(t)).collect();
         let traffic = self.observe_traffic();
         let mut topology = self.topology.clone();
         for (node, &free) in topology.nodes.iter_mut().zip(&self.free) {
@@ -64,11 +64,22 @@ impl Observe for Sim {
             traffic,
             regions: Vec::new(),
             sharing: Vec::new(),
+            resident: Vec::new(),
             grade: EvidenceGrade::HintingFaults,
             stirred: false,
             kernel_tiering: false,
             costs: Costs { page_move: Nanos((block_ns / BLOCK_PAGES).max(1)) },
         })
+    }
+
+    fn pages_lie(&mut self, process: ProcessId) -> Result<Vec<(NodeId, Pages)>, WorldError> {
+        let found = self.processes.iter().find(|one| one.id == process);
+        let mut nodes: BTreeMap<NodeId, Pages> = BTreeMap::new();
+        for block in found.into_iter().flat_map(|process| &process.blocks) {
+            let node = NodeId(self.machine.node[usize::from(block.home)].id);
+            nodes.entry(node).or_default().0 += BLOCK_PAGES;
+        }
+        Ok(nodes.into_iter().collect())
     }
 }
 

@@ -194,7 +194,7 @@ impl Runner {
         })?;
         let placement = Herd::with(parts);
         let runner = Runner {
-            controller: Controller::new(placement).stirs(parts.stir),
+            controller: Controller::new(placement).stirs(parts.stir).tables(parts.tables),
             machine,
             targets,
             log,

@@ -17,14 +17,15 @@
 //! **At once.** Several threads move a part each: copying scales with CPUs, and where all are busy each
 //! of the victims loses a little time instead of one of them all of it.
 //!
-//! Huge pages go first, whole, by naming only the first address of every 2 MiB: naming all 512
-//! would have the kernel refuse the second while the first is on its way.
+//! Huge pages go first, whole ([`super::huge`]): naming all 512 addresses would have the kernel refuse the second
+//! while the first is on its way.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
 
+use super::huge;
 use crate::sys::SysError;
 use crate::sys::pages::{self, PageStatus};
 use crate::system::System;
@@ -41,8 +42,6 @@ const MOST_TRIES: usize = 16;
 /// space and of both nodes' page lists have them wait for each other.
 const WORKERS: usize = 8;
 const LEAST_LOT: usize = 128;
-/// Alignment and size of a huge page.
-const HUGE_BYTES: u64 = 2 << 20;
 
 /// What was learnt from the moves so far.
 #[derive(Debug)]
@@ -148,22 +147,25 @@ impl Mover {
             let start = addresses.start;
             (0..count).map(move |index| Stray { range, address: start + index * page })
         });
-        let before = strays(system, tgid, all.collect(), to.node)?;
-        let mut left = before.clone();
-        let heads: Vec<u64> =
-            left.iter().map(|s| s.address).filter(|a| a.is_multiple_of(HUGE_BYTES)).collect();
-        if !heads.is_empty() && !self.without_huge.contains(&process) {
-            beat();
-            let each = heads.len().div_ceil(self.workers);
-            let lots: Vec<Vec<u64>> = heads.chunks(each).map(<[u64]>::to_vec).collect();
-            for said in system.migrate_lots(tgid, &lots, to.node, to.shared) {
-                said?;
-            }
-            left = strays(system, tgid, left, to.node)?;
-            if before.len() - left.len() <= heads.len() {
-                self.without_huge.insert(process);
+        let mut whole = Vec::new();
+        if !self.without_huge.contains(&process) {
+            match huge::move_whole(system, tgid, ranges, to, self.workers, beat)? {
+                Some(none) if none.is_empty() => _ = self.without_huge.insert(process),
+                found => whole = found.unwrap_or_default(),
             }
         }
+        let is_done = |stray: &Stray| whole.binary_search(&huge_page_of(stray.address)).is_ok();
+        let mut moved = vec![0; ranges.len()];
+        let mut others = Vec::new();
+        for stray in all {
+            if is_done(&stray) {
+                moved[stray.range] += 1;
+            } else {
+                others.push(stray);
+            }
+        }
+        let before = strays(system, tgid, others, to.node)?;
+        let mut left = before.clone();
         let mut answers = Answers::new();
         for chunk in left.chunks(BATCH_PAGES) {
             if !self.move_chunk(system, tgid, chunk, to, &mut answers, beat)? {
@@ -174,7 +176,6 @@ impl Mover {
         // What has arrived by the kernel's word need not be looked up again.
         left.retain(|stray| answers.get(&stray.address) != Some(&PageStatus::On(to.node)));
         let after = if left.is_empty() { left } else { strays(system, tgid, left, to.node)? };
-        let mut moved = vec![0; ranges.len()];
         for stray in &before {
             moved[stray.range] += 1;
         }
@@ -233,6 +234,11 @@ impl Mover {
 
 /// What the kernel said of pages, by address.
 type Answers = BTreeMap<u64, PageStatus>;
+
+/// The first address of the huge page that an address would be of.
+fn huge_page_of(address: u64) -> u64 {
+    address / huge::BYTES * huge::BYTES
+}
 
 /// How many pages the kernel came to: up to the end of the batch in which it gave up.
 fn tried(status: &[PageStatus], together: usize) -> usize {

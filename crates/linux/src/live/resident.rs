@@ -158,6 +158,13 @@ fn samples(piece: &AnonymousRange) -> impl Iterator<Item = u64> + use<> {
 
 /// A piece's resident pages per node, going by those looked up.
 fn pages_of(piece: &AnonymousRange, places: &[PageStatus], page: Bytes) -> Vec<(NodeId, Pages)> {
+    let all = piece.len.pages(page).0;
+    let of = |(node, seen)| (node, Pages(all * seen / SAMPLES));
+    per_node(places).into_iter().map(of).collect()
+}
+
+/// How many of these are on each node that has some, ascending.
+pub fn per_node(places: &[PageStatus]) -> Vec<(NodeId, u64)> {
     let mut nodes: Vec<(NodeId, u64)> = Vec::new();
     for place in places {
         if let PageStatus::On(node) = place {
@@ -167,8 +174,7 @@ fn pages_of(piece: &AnonymousRange, places: &[PageStatus], page: Bytes) -> Vec<(
             }
         }
     }
-    let all = piece.len.pages(page).0;
-    nodes.into_iter().map(|(node, seen)| (node, Pages(all * seen / SAMPLES))).collect()
+    nodes
 }
 
 /// Each task's faults per node, as if it had touched its share of every page.

@@ -1,0 +1,69 @@
+use super::*;
+use numaherd_model::scene::{PROCESS, Scene};
+use numaherd_model::{HintingFault, NodeFaults};
+
+/// A machine that counts how often it is asked.
+#[derive(Default)]
+struct Asked(u32);
+
+impl Observe for Asked {
+    fn observe(&mut self, _: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
+        Err(WorldError::NoTasks)
+    }
+
+    fn pages_lie(&mut self, process: ProcessId) -> Result<Vec<(NodeId, Pages)>, WorldError> {
+        assert_eq!(process, PROCESS);
+        self.0 += 1;
+        Ok(vec![(NodeId(1), Pages(u64::from(self.0)))])
+    }
+}
+
+/// Three busy tasks of which no fault has told, two seconds old.
+fn three() -> Snapshot {
+    let mut scene = Scene::two_by_four();
+    scene.busy(3);
+    let mut snapshot = scene.edit().clone();
+    snapshot.tasks.iter_mut().for_each(|task| task.age = Nanos(2_000_000_000));
+    snapshot
+}
+
+/// What a look at each of these finds, one after the other.
+fn found(scenes: &[Snapshot]) -> Vec<Option<u64>> {
+    let (mut gaps, mut machine) = (Gaps::default(), Asked::default());
+    let look = |scene: &Snapshot| {
+        let mut snapshot = scene.clone();
+        gaps.fill(&mut machine, &mut snapshot).unwrap();
+        snapshot.resident.first().map(|resident| resident.nodes[0].1.0)
+    };
+    scenes.iter().map(look).collect()
+}
+
+fn later(milliseconds: u64, change: impl Fn(&mut Snapshot)) -> Snapshot {
+    let mut snapshot = three();
+    snapshot.time.0 += milliseconds * 1_000_000;
+    change(&mut snapshot);
+    snapshot
+}
+
+#[test]
+fn it_is_looked_again_when_twice_as_old_and_when_tasks_come_or_go() {
+    let same = |_: &mut Snapshot| {};
+    let fewer = |snapshot: &mut Snapshot| _ = snapshot.tasks.pop();
+    let scenes = [later(0, same), later(1900, same), later(2000, same), later(2010, fewer)];
+    assert_eq!(found(&scenes), [Some(1), Some(1), Some(2), Some(3)]);
+}
+
+#[test]
+fn who_is_placed_or_shown_or_left_alone_or_sleeps_is_not_looked_at() {
+    let seen = vec![NodeFaults { node: NodeId(0), private: 9, shared: 0 }];
+    let scenes = [
+        later(0, |s| s.tasks[2].home = Some(NodeId(0))),
+        later(0, |s| s.tasks.iter_mut().for_each(|task| task.faults.clone_from(&seen))),
+        later(0, |s| s.tasks[0].fixed = true),
+        later(0, |s| s.tasks.iter_mut().for_each(|task| task.busy_permille = 0)),
+        later(0, |s| s.grade = EvidenceGrade::ResidentPages),
+        // Two of three are shown.
+        later(0, |s| s.tasks[..2].iter_mut().for_each(|task| task.faults.clone_from(&seen))),
+    ];
+    assert_eq!(found(&scenes), [None, None, None, None, None, Some(1)]);
+}

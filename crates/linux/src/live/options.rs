@@ -1,0 +1,26 @@
+//! What the live machine has to be told.
+
+use numaherd_model::{FaultSource, Journal, Nanos, ProcessId};
+
+/// How to set up a [`LiveMachine`].
+pub struct LiveOptions {
+    /// Processes to look after, with their descendants. By their start too: a pid may be another's by
+    /// now.
+    pub targets: Vec<ProcessId>,
+    /// Hinting faults; without them, evidence is where the pages of each process lie.
+    pub faults: Option<Box<dyn FaultSource>>,
+    /// Where changes are written down.
+    pub journal: Box<dyn Journal>,
+    /// Whether to act, or only to say what would be done.
+    pub acts: bool,
+    /// Whether tasks are left alone most of whose memory takes no hinting faults.
+    pub coverage: bool,
+    /// Whether memory that several processes map is taken for one thing.
+    pub objects: bool,
+    /// Whether virtual machines' nodes are kept whole.
+    pub units: bool,
+    /// How long a task may be kept waiting for a page on its way.
+    pub pause: Nanos,
+    /// Called often, so that whoever watches over us sees that we live.
+    pub beat: Box<dyn FnMut()>,
+}
