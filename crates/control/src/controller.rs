@@ -33,6 +33,16 @@ impl Turn {
         Pages(self.outcomes.iter().map(|outcome| outcome.moved().0).sum())
     }
 
+    /// Whether a task was placed or memory moved.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        let placed = |(action, outcome): (&Action, &Outcome)| {
+            let places = matches!(action, Action::PlaceTask { .. });
+            places && !matches!(outcome, Outcome::Skipped(_))
+        };
+        self.moved().0 > 0 || self.plan.actions.iter().zip(&self.outcomes).any(placed)
+    }
+
     /// Whether anything was done.
     #[must_use]
     pub fn acted(&self) -> bool {

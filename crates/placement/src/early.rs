@@ -7,7 +7,8 @@
 //! each task has its own, anywhere where that memory follows. So what is best if it is shared is done at
 //! once, unless that costs more if it is not than it brings if it is, or has more tasks on one node than are on
 //! any now: what is gathered there has that node's memory alone, and if memory is private need not be. A
-//! process whose tasks are well is left as it was seen.
+//! process whose tasks are well is left as it was seen. Where faults have not shown a process's memory yet,
+//! its page tables do ([`crate::tables`]).
 //!
 //! Worked example: two processes of four tasks on two nodes of four CPUs, two of each on either node, all
 //! memory on node 0. If memory is private, four regions come to their tasks, whoever runs where. If it is

@@ -243,10 +243,14 @@ impl Runner {
                 },
                 Err(error) => return Err(error.into()),
             };
-            if turn.acted() {
+            if turn.changed() {
                 last_change = clock::monotonic();
+                self.summary.converged_at_ns = None;
             }
-            self.summary.converged_at_ns = turn.plan.converged.then_some(last_change.0);
+            // A program that ends, or has its say once more, does not undo that.
+            if turn.plan.converged {
+                self.summary.converged_at_ns = Some(last_change.0);
+            }
             self.record(&turn);
             self.tell_aside();
             if args.once
