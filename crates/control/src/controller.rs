@@ -139,7 +139,7 @@ impl<P: Placement> Controller<P> {
         self.evidence.add(&self.faults, &snapshot);
         self.evidence.fill(&mut snapshot);
         if let Some(gaps) = &mut self.gaps {
-            gaps.fill(machine, &mut snapshot)?;
+            gaps.fill(machine, &mut snapshot);
         }
         self.refusals.fill(&mut snapshot);
         let plan = self.placement.decide(&snapshot);

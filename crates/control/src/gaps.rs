@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    EvidenceGrade, Nanos, NodeId, Observe, Pages, ProcessId, Resident, Snapshot, Task, WorldError,
+    EvidenceGrade, Nanos, NodeId, Observe, Pages, ProcessId, Resident, Snapshot, Task,
 };
 
 /// Bounds on how old it may be where a process's pages lie: as old as the process was when it was looked at,
@@ -17,9 +17,7 @@ const AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(10_000_000_000));
 
 /// What was found of each process.
 #[derive(Debug, Default)]
-pub struct Gaps {
-    lying: BTreeMap<ProcessId, Lying>,
-}
+pub struct Gaps(BTreeMap<ProcessId, Lying>);
 
 /// Where the pages of a process with so many tasks lie, and until when that is good.
 #[derive(Debug)]
@@ -32,18 +30,10 @@ struct Lying {
 impl Gaps {
     /// Fills in where the memory of processes lies none of whose tasks is placed, as long as faults have not shown
     /// that of all that are busy. Who is left alone or sleeps is left out.
-    ///
-    /// # Errors
-    /// A process cannot be read, though it is there.
-    pub fn fill(
-        &mut self,
-        machine: &mut (impl Observe + ?Sized),
-        snapshot: &mut Snapshot,
-    ) -> Result<(), WorldError> {
+    pub fn fill(&mut self, machine: &mut (impl Observe + ?Sized), snapshot: &mut Snapshot) {
         if snapshot.grade != EvidenceGrade::HintingFaults {
-            return Ok(());
+            return;
         }
-        let (now, mut resident) = (snapshot.time, Vec::new());
         let mut processes: BTreeMap<ProcessId, Vec<&Task>> = BTreeMap::new();
         for task in &snapshot.tasks {
             processes.entry(task.process).or_default().push(task);
@@ -52,13 +42,13 @@ impl Gaps {
             tasks.iter().any(|task| task.busy_permille > 0 && task.faults.is_empty())
                 && tasks.iter().all(|task| task.home.is_none() && !task.fixed)
         });
-        self.lying.retain(|process, lying| now < lying.until && processes.contains_key(process));
-        for (&process, tasks) in &processes {
-            let nodes = self.lying(machine, process, tasks, now)?.to_vec();
-            resident.extend((!nodes.is_empty()).then_some(Resident { process, nodes }));
-        }
-        snapshot.resident = resident;
-        Ok(())
+        let now = snapshot.time;
+        self.0.retain(|process, lying| now < lying.until && processes.contains_key(process));
+        let known = |(process, tasks): (ProcessId, Vec<&Task>)| {
+            let nodes = self.lying(machine, process, &tasks, now).to_vec();
+            (!nodes.is_empty()).then_some(Resident { process, nodes })
+        };
+        snapshot.resident = processes.into_iter().filter_map(known).collect();
     }
 
     /// Where a process's pages lie, as of a while ago; looked at anew when tasks come or go.
@@ -68,14 +58,14 @@ impl Gaps {
         process: ProcessId,
         tasks: &[&Task],
         now: Nanos,
-    ) -> Result<&[(NodeId, Pages)], WorldError> {
+    ) -> &[(NodeId, Pages)] {
         let count = tasks.len();
-        if self.lying.get(&process).is_none_or(|lying| lying.tasks != count) {
+        if self.0.get(&process).is_none_or(|lying| lying.tasks != count) {
             let until = Nanos(now.0 + age(tasks).clamp(AGE.0, AGE.1).0);
-            let nodes = machine.pages_lie(process)?;
-            self.lying.insert(process, Lying { until, tasks: count, nodes });
+            let nodes = machine.pages_lie(process);
+            self.0.insert(process, Lying { until, tasks: count, nodes });
         }
-        Ok(&self.lying[&process].nodes)
+        &self.0[&process].nodes
     }
 }
 

@@ -54,12 +54,9 @@ pub trait Observe {
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError>;
 
     /// About how many of a process's pages lie on each node, ascending, by its page tables; none where that
-    /// cannot be told. A few pages are looked up, however large it is.
-    ///
-    /// # Errors
-    /// It cannot be read, though it is there.
-    fn pages_lie(&mut self, _process: ProcessId) -> Result<Vec<(NodeId, Pages)>, WorldError> {
-        Ok(Vec::new())
+    /// cannot be told, or may not be. A few pages are looked up, however large it is.
+    fn pages_lie(&mut self, _process: ProcessId) -> Vec<(NodeId, Pages)> {
+        Vec::new()
     }
 }
 

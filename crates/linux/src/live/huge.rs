@@ -19,8 +19,8 @@ pub const BYTES: u64 = 2 << 20;
 /// Pages looked up of each, the first among them. Guessed.
 const SAMPLES: u64 = 8;
 
-/// Moves what looks like a huge page that is not on `to` yet, in so many lots at once; calls `beat` before. Answers the first
-/// addresses of those that came whole, ascending; `None` where nothing looked like one.
+/// Moves what looks like a huge page that is not on `to` yet, in so many lots at once; calls `beat` before.
+/// Answers the first addresses of those that came whole, ascending; `None` where nothing looked like one.
 ///
 /// # Errors
 /// The process has ended or belongs to someone else, or there is no such node.

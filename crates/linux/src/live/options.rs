@@ -2,7 +2,7 @@
 
 use numaherd_model::{FaultSource, Journal, Nanos, ProcessId};
 
-/// How to set up a [`LiveMachine`].
+/// How to set up a [`super::LiveMachine`].
 pub struct LiveOptions {
     /// Processes to look after, with their descendants. By their start too: a pid may be another's by
     /// now.
