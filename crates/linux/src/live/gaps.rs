@@ -61,7 +61,7 @@ mod tests {
     /// This very process: a buffer of 64 MiB is most of what it maps, and lies somewhere.
     #[test]
     fn our_own_pages_lie_where_the_kernel_says() {
-        let buffer = vec![1_u8; 64 << 20];
+        let buffer = std::hint::black_box(vec![1_u8; 64 << 20]);
         let me = ProcessId { tgid: std::process::id(), start: 0 };
         let mut running = crate::system::Running::new("/".as_ref());
         let nodes = pages_lie(&mut running, me);
