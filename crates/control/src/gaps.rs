@@ -34,12 +34,18 @@ impl Gaps {
         if snapshot.grade != EvidenceGrade::HintingFaults {
             return;
         }
+        let is_unseen = |task: &Task| task.busy_permille > 0 && task.faults.is_empty();
+        if !snapshot.tasks.iter().any(is_unseen) {
+            // Mostly so: nobody is sorted by process then.
+            self.0.clear();
+            return;
+        }
         let mut processes: BTreeMap<ProcessId, Vec<&Task>> = BTreeMap::new();
         for task in &snapshot.tasks {
             processes.entry(task.process).or_default().push(task);
         }
         processes.retain(|_, tasks| {
-            tasks.iter().any(|task| task.busy_permille > 0 && task.faults.is_empty())
+            tasks.iter().any(|task| is_unseen(task))
                 && tasks.iter().all(|task| task.home.is_none() && !task.fixed)
         });
         let now = snapshot.time;

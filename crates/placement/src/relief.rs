@@ -66,12 +66,12 @@ impl Waits {
     #[must_use]
     pub fn is_for_ours(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
         let here = demand.tasks[task].now;
-        let is_there = |&i: &usize| {
+        let is_there = |i: usize| {
             let other = &demand.tasks[i];
             other.claims_cpu && !other.placed && other.now == here && demand.has_choice(i)
         };
         let just_came = self.placed_at.is_some_and(|at| now.since(at) < MOMENT);
-        just_came && (0..demand.tasks.len()).any(|i| is_there(&i))
+        just_came && (0..demand.tasks.len()).any(is_there)
     }
 
     /// It is let go.

@@ -9,7 +9,8 @@
 //! remote: 500 ‰ of all use at least. With half of it on either node, perhaps none is.
 
 use numaherd_model::{
-    Bytes, Node, NodeFaults, NodeId, Pages, Region, RegionId, RegionUse, Resident, Snapshot,
+    Bytes, Node, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse, Resident,
+    Snapshot,
 };
 
 use crate::bundles::Busy;
@@ -82,13 +83,16 @@ pub fn stand_ins(
     resident.nodes.iter().map(there).collect()
 }
 
-/// Puts those regions in the place of what faults have shown of their processes.
+/// Puts those regions, ascending by process, in the place of what faults have shown of their processes.
 pub fn put(snapshot: &mut Snapshot, stand_ins: Vec<Region>) {
-    let is_known = |process| stand_ins.iter().any(|region| region.id.process == process);
+    let of = |process: ProcessId| {
+        let begin = stand_ins.partition_point(|region| region.id.process < process);
+        stand_ins[begin..].iter().take_while(move |region| region.id.process == process)
+    };
+    let is_known = |process| of(process).next().is_some();
     snapshot.regions.retain(|region| !is_known(region.id.process));
     for task in snapshot.tasks.iter_mut().filter(|task| is_known(task.process)) {
-        let own = stand_ins.iter().filter(|region| region.id.process == task.process);
-        let uses = own.filter_map(|region| {
+        let uses = of(task.process).filter_map(|region| {
             let used = region.users.iter().find(|user| user.task == task.id)?;
             Some(NodeFaults { node: region.pages.first()?.0, private: 0, shared: used.faults })
         });

@@ -4,14 +4,14 @@ use numaherd_model::{Bytes, NodeId, Pages, ProcessId};
 
 use super::resident;
 use crate::memory::maps::AnonymousRange;
-use crate::sys::pages::{self, PageStatus};
+use crate::sys::pages;
 use crate::system::Memory;
 
 /// Pages looked up of a whole process. Guessed: two standard deviations of a half are 6 %.
 const SAMPLES: u64 = 256;
 
 /// So many of them have to be there: in a large mapping that is hardly used, few are.
-const LEAST_THERE: usize = 32;
+const LEAST_THERE: u64 = 32;
 
 /// A process's pages per node, going by some that are spread over all it maps; none if hardly any are there.
 pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec<(NodeId, Pages)> {
@@ -20,13 +20,13 @@ pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec
     let all: u64 = ranges.iter().map(|range| range.len.0).sum();
     let step = (all / SAMPLES).max(pages::size().0);
     let places = memory.locate(process.tgid, &spread(&ranges, step)).unwrap_or_default();
-    let there = places.iter().filter(|place| matches!(place, PageStatus::On(_))).count();
-    if there < LEAST_THERE {
+    let nodes = resident::per_node(&places);
+    if nodes.iter().map(|(_, seen)| seen).sum::<u64>() < LEAST_THERE {
         return Vec::new();
     }
     let each = Bytes(step).pages(pages::size()).0;
     let of = |(node, seen): (NodeId, u64)| (node, Pages(seen * each));
-    resident::per_node(&places).into_iter().map(of).collect()
+    nodes.into_iter().map(of).collect()
 }
 
 /// An address in every so many bytes.
