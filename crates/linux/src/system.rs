@@ -15,7 +15,7 @@ use crate::memory::zoneinfo;
 use crate::process::{SchedStat, TaskReader, TaskStat};
 use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
-use crate::sys::{SysError, affinity, clock};
+use crate::sys::{SysError, affinity, clock, priority};
 use crate::{ReadError, cgroup, cpu_time, knobs, respect, topology};
 
 /// Tasks: who they are and where they may run.
@@ -292,11 +292,14 @@ impl Memory for Running {
         to: NodeId,
         shared: bool,
     ) -> Vec<Result<Vec<PageStatus>, SysError>> {
-        if let [one] = lots {
-            return vec![migrate(tgid, one, to, shared)];
-        }
         std::thread::scope(|scope| {
-            let spawn = |lot| scope.spawn(move || migrate(tgid, lot, to, shared));
+            let spawn = |lot| {
+                scope.spawn(move || {
+                    // Whoever touches a page on its way waits for us.
+                    priority::go_first();
+                    migrate(tgid, lot, to, shared)
+                })
+            };
             let workers: Vec<_> = lots.iter().map(Vec::as_slice).map(spawn).collect();
             let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
