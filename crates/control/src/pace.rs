@@ -10,8 +10,6 @@ use crate::controller::Turn;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
-/// The shortest wait that faults end. Guessed: what a turn finds that comes sooner, it finds a part of.
-const SOON: Nanos = Nanos(50_000_000);
 /// After a turn that did something: there may be more of it, and the moved have to run meanwhile. Guessed.
 const BRIEF: Nanos = Nanos(20_000_000);
 /// Between turns after nothing has happened for long: at least, and where looking is dear, at most.
@@ -20,6 +18,11 @@ const SLOW: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(5_000_000_000));
 /// Faults that are worth a look. Guessed: a scan of the kernel's makes more; where one comes now and
 /// then, a look for each took a quarter of a CPU (shared).
 const WORTH_A_LOOK: usize = 8;
+
+/// How busy a task was over this long says little of what it does now, if something has just begun: of a numa01
+/// whose second process had initialised itself for a second, its main thread was placed, and another thread, for
+/// want of a CPU, with the other process. Guessed.
+const STALE: Nanos = Nanos(300_000_000);
 
 /// Wait after a turn with nothing to do for long, in units of its CPU time: 0.4 % of a CPU.
 const SLOW_REST: u64 = 250;
@@ -38,10 +41,13 @@ pub struct Pace {
 }
 
 impl Pace {
+    /// The shortest wait that faults end. Guessed: what a turn finds that comes sooner, it finds a part of.
+    pub const SOON: Nanos = Nanos(50_000_000);
+
     /// Starts quick.
     #[must_use]
     pub fn new() -> Pace {
-        Pace { wait: QUICK, least: SOON, before: Nanos(0) }
+        Pace { wait: QUICK, least: Pace::SOON, before: Nanos(0) }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
@@ -56,8 +62,15 @@ impl Pace {
         self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
-        self.least = least.max(SOON);
+        self.least = least.max(Pace::SOON);
         if acted { BRIEF } else { self.wait.max(least) }
+    }
+
+    /// Whether it is too long ago that anybody looked how busy tasks are for a look that has evidence: they may
+    /// have begun in the meantime what the evidence is of. Then they have to be looked at twice.
+    #[must_use]
+    pub fn is_stale(waited: Nanos, heard: usize) -> bool {
+        waited >= STALE && heard >= WORTH_A_LOOK
     }
 
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.
@@ -133,6 +146,12 @@ mod tests {
         // and again: a quarter of a CPU at the most
         pace.next(false, Found::Nothing, millis(60));
         assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));
+    }
+
+    #[test]
+    fn evidence_after_a_long_wait_is_of_what_has_just_begun() {
+        assert!(Pace::is_stale(STALE, 8));
+        assert!(!Pace::is_stale(Nanos(STALE.0 - 1), 8) && !Pace::is_stale(STALE, 7));
     }
 
     #[test]
