@@ -15,14 +15,21 @@ use numaherd_model::{
 /// for what is young allocates.
 const AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(10_000_000_000));
 
+/// Who is so busy, per mille, has shown its memory with so many pages of faults, and is waited for until then: as
+/// placements have it.
+const BUSY_PERMILLE: u32 = 250;
+const SHOWN_PAGES: u64 = 48;
+
 /// What was found of each process.
 #[derive(Debug, Default)]
 pub struct Gaps(BTreeMap<ProcessId, Lying>);
 
-/// Where the pages of a process with so many tasks lie, and until when that is good.
+/// Where the pages of a process with so many tasks lie, and until when that is good; for how long it is even if
+/// tasks come or go.
 #[derive(Debug)]
 struct Lying {
     until: Nanos,
+    at_least: Nanos,
     tasks: usize,
     nodes: Vec<(NodeId, Pages)>,
 }
@@ -34,10 +41,12 @@ impl Gaps {
         if snapshot.grade != EvidenceGrade::HintingFaults {
             return;
         }
-        let is_unseen = |task: &Task| task.busy_permille > 0 && task.faults.is_empty();
+        let now = snapshot.time;
+        self.0.retain(|_, lying| now < lying.until);
+        let is_unseen =
+            |task: &Task| task.busy_permille >= BUSY_PERMILLE && task.fault_pages() < SHOWN_PAGES;
         if !snapshot.tasks.iter().any(is_unseen) {
             // Mostly so: nobody is sorted by process then.
-            self.0.clear();
             return;
         }
         let mut processes: BTreeMap<ProcessId, Vec<&Task>> = BTreeMap::new();
@@ -48,8 +57,6 @@ impl Gaps {
             tasks.iter().any(|task| is_unseen(task))
                 && tasks.iter().all(|task| task.home.is_none() && !task.fixed)
         });
-        let now = snapshot.time;
-        self.0.retain(|process, lying| now < lying.until && processes.contains_key(process));
         let known = |(process, tasks): (ProcessId, Vec<&Task>)| {
             let nodes = self.lying(machine, process, &tasks, now).to_vec();
             (!nodes.is_empty()).then_some(Resident { process, nodes })
@@ -66,10 +73,13 @@ impl Gaps {
         now: Nanos,
     ) -> &[(NodeId, Pages)] {
         let count = tasks.len();
-        if self.0.get(&process).is_none_or(|lying| lying.tasks != count) {
-            let until = Nanos(now.0 + age(tasks).clamp(AGE.0, AGE.1).0);
+        let is_old = |lying: &Lying| lying.tasks != count && now >= lying.at_least;
+        if self.0.get(&process).is_none_or(is_old) {
             let nodes = machine.pages_lie(process);
-            self.0.insert(process, Lying { until, tasks: count, nodes });
+            let at_least = Nanos(now.0 + AGE.0.0);
+            let good = if nodes.is_empty() { AGE.0 } else { age(tasks).clamp(AGE.0, AGE.1) };
+            let until = Nanos(now.0 + good.0);
+            self.0.insert(process, Lying { until, at_least, tasks: count, nodes });
         }
         &self.0[&process].nodes
     }

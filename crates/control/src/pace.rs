@@ -67,10 +67,11 @@ impl Pace {
     }
 
     /// Whether it is too long ago that anybody looked how busy tasks are for a look that has evidence: they may
-    /// have begun in the meantime what the evidence is of. Then they have to be looked at twice.
+    /// have begun in the meantime what the evidence is of. Then they have to be looked at twice; not where waits
+    /// are long because looking is dear.
     #[must_use]
-    pub fn is_stale(waited: Nanos, heard: usize) -> bool {
-        waited >= STALE && heard >= WORTH_A_LOOK
+    pub fn is_stale(&self, waited: Nanos, heard: usize) -> bool {
+        waited >= STALE.max(Nanos(2 * self.least.0)) && heard >= WORTH_A_LOOK
     }
 
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.
@@ -150,8 +151,12 @@ mod tests {
 
     #[test]
     fn evidence_after_a_long_wait_is_of_what_has_just_begun() {
-        assert!(Pace::is_stale(STALE, 8));
-        assert!(!Pace::is_stale(Nanos(STALE.0 - 1), 8) && !Pace::is_stale(STALE, 7));
+        let mut pace = Pace::new();
+        assert!(pace.is_stale(STALE, 8));
+        assert!(!pace.is_stale(Nanos(STALE.0 - 1), 8) && !pace.is_stale(STALE, 7));
+        // Looking takes 100 ms, so it waits 300 at the least.
+        (0..2).for_each(|_| _ = pace.next(false, Found::More, Nanos(100_000_000)));
+        assert!(!pace.is_stale(STALE, 8) && pace.is_stale(Nanos(2 * STALE.0), 8));
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! shared, one process belongs on node 0 and the other, with its memory, on node 1. That is as good in the
 //! first case.
 
-use numaherd_model::{EvidenceGrade, ProcessId, Region, Snapshot};
+use numaherd_model::{Action, EvidenceGrade, ProcessId, Region, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::demand::{Demand, MIN_FAULTS};
@@ -26,9 +26,31 @@ use crate::{sharing, tables};
 /// Per mille of a process's faults that have to be on what was remote: more than where all is well.
 const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
 
-/// Where tasks belong if memory is shared of which that is not known, with the demand as it is then; `None`
-/// unless something is known of every busy task and that is right either way. `assign` is who finds where they
-/// belong.
+/// Where tasks belong if memory is shared of which that is not known.
+pub struct Early {
+    /// The demand as it is then.
+    pub demand: Demand,
+    /// The node of each task, by index.
+    pub at: Vec<usize>,
+    /// Processes of which page tables alone tell, and that all is well: they may have to give way, and are not
+    /// to be held. Whoever has just begun counts its CPUs.
+    pub loose: Vec<ProcessId>,
+}
+
+impl Early {
+    /// Whether a placement is more than to hold whom nothing but page tables tell of.
+    #[must_use]
+    pub fn moves(&self, snapshot: &Snapshot, today: &[usize], action: &Action) -> bool {
+        let Action::PlaceTask { task, node, .. } = action else { return true };
+        let by_id = snapshot.tasks.binary_search_by_key(task, |task| task.id);
+        let is_held = |i: usize| self.demand.nodes[today[i]] == *node;
+        let is_loose = |i: usize| self.loose.binary_search(&snapshot.tasks[i].process).is_ok();
+        by_id.is_ok_and(|i| !(is_loose(i) && is_held(i)))
+    }
+}
+
+/// Where they belong; `None` unless something is known of every busy task and that is right either way. `assign`
+/// is who finds it.
 #[must_use]
 pub fn assigned(
     snapshot: &Snapshot,
@@ -36,24 +58,26 @@ pub fn assigned(
     today: &[usize],
     mechanisms: Mechanisms,
     assign: impl Fn(&Demand) -> Vec<usize>,
-) -> Option<(Demand, Vec<usize>)> {
+) -> Option<Early> {
     if !mechanisms.early {
         return None;
     }
-    let mut shared = Demand::with(&if_shared(snapshot)?, mechanisms.teams);
+    let (shared, loose) = if_shared(snapshot)?;
+    let mut shared = Demand::with(&shared, mechanisms.teams);
     shared.scatter = mechanisms.scatter;
     let known = |i: usize| !shared.tasks[i].claims_cpu || shared.is_known(i);
     if !(0..shared.tasks.len()).all(known) {
         return None;
     }
     let at = assign(&shared);
-    is_right(apart, &shared, today, &at).then_some((shared, at))
+    is_right(apart, &shared, today, &at).then_some(Early { demand: shared, at, loose })
 }
 
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
-/// memory lies wrong, and nobody of whom has been placed; `None` if there are none, or if neither faults nor
-/// page tables have shown where some process's memory is.
-fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
+/// memory lies wrong, and nobody of whom has been placed, and the processes of which page tables tell that all is
+/// well; `None` if there are none of the former, or if neither faults nor page tables have shown where some
+/// process's memory is.
+fn if_shared(snapshot: &Snapshot) -> Option<(Snapshot, Vec<ProcessId>)> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
     }
@@ -69,6 +93,7 @@ fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     };
     let busy = busy(snapshot);
     let (mut wrong, mut stand_ins): (Vec<Busy>, Vec<Region>) = Default::default();
+    let mut loose = Vec::new();
     for tasks in by_process(&busy) {
         let placed = tasks.iter().any(|one| task(one).home.is_some());
         let is_wrong = if is_shown(tasks) {
@@ -77,6 +102,7 @@ fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
             let resident = tables::resident(snapshot, tasks)?;
             let far = tables::least_remote_permille(snapshot, tasks, resident) >= REMOTE_PERMILLE;
             stand_ins.extend(tables::stand_ins(snapshot, tasks, resident, far));
+            loose.extend((!far).then_some(resident.process));
             far
         };
         if is_wrong && !placed {
@@ -86,11 +112,11 @@ fn if_shared(snapshot: &Snapshot) -> Option<Snapshot> {
     let unknown: Vec<ProcessId> = sharing::unknown(snapshot, &wrong).collect();
     let shared = sharing::as_shared(snapshot, &unknown);
     if wrong.is_empty() || stand_ins.is_empty() {
-        return shared;
+        return shared.map(|shared| (shared, loose));
     }
     let mut shared = shared.unwrap_or_else(|| snapshot.clone());
     tables::put(&mut shared, stand_ins);
-    Some(shared)
+    Some((shared, loose))
 }
 
 /// Whether tasks where `at` says are right either way: what that saves over where they are now if memory is
@@ -115,7 +141,7 @@ mod tests {
     use super::*;
     use crate::Herd;
     use numaherd_model::scene::{Scene, task_id};
-    use numaherd_model::{Action, NodeId, Pages, Placement, Resident, Snapshot, Waiting};
+    use numaherd_model::{NodeId, Pages, Placement, Resident, Snapshot, Waiting};
 
     /// The module's example: tasks 1 to 4 and 5 to 8 are a process each, two of each on either node. Each
     /// was seen in a region, which is on the node that `memory` says.
@@ -204,9 +230,10 @@ mod tests {
         assert_eq!(nodes(1..=4), [nodes(1..=1)[0]; 4]);
         assert_eq!(nodes(5..=8), [nodes(5..=5)[0]; 4]);
         assert!(nodes(1..=1) != nodes(5..=5) && made.actions.len() == 8);
-        // Where the other's memory is with its tasks it gives way, and half of its memory with it.
+        // Where the other's memory is with its tasks it gives way, and half of its memory with it; two of its
+        // tasks stay where they are, and are not held there.
         snapshot.resident = vec![first.clone(), even.clone()];
-        assert_eq!(plan(&snapshot).actions.len(), 8);
+        assert_eq!(plan(&snapshot).actions.len(), 6);
         // Where nobody's use need be remote, all is left to faults.
         let well = Resident { process: first.process, ..even.clone() };
         snapshot.resident = vec![well, even];
@@ -233,7 +260,7 @@ mod tests {
     fn what_costs_more_if_memory_is_private_than_it_brings_if_it_is_shared_is_not_done() {
         let snapshot = two_processes(|_| 0);
         let apart = Demand::new(&snapshot);
-        let shared = Demand::new(&if_shared(&snapshot).unwrap());
+        let shared = Demand::new(&if_shared(&snapshot).unwrap().0);
         let today: Vec<usize> = apart.tasks.iter().map(|task| task.now).collect();
         let whole = [0, 0, 0, 0, 1, 1, 1, 1];
         assert!(is_right(&apart, &shared, &today, &whole));

@@ -284,13 +284,15 @@ impl Herd {
     /// turn out otherwise, so they need not stay.
     fn early(&self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
         let assign = |shared: &Demand| self.assign(shared, today, snapshot.time);
-        let Some((shared, at)) = early::assigned(snapshot, apart, today, self.mechanisms, assign)
-        else {
+        let Some(early) = early::assigned(snapshot, apart, today, self.mechanisms, assign) else {
             return Vec::new();
         };
-        let crowded = self.mechanisms.hold && is_crowded(&shared);
-        let outlook = Outlook::new(&shared, &at);
-        self.placements(&shared, &outlook, &at, crowded, snapshot.time)
+        let crowded = self.mechanisms.hold && is_crowded(&early.demand);
+        let outlook = Outlook::new(&early.demand, &early.at);
+        let now = snapshot.time;
+        let mut actions = self.placements(&early.demand, &outlook, &early.at, crowded, now);
+        actions.retain(|action| early.moves(snapshot, today, action));
+        actions
     }
 
     /// Where every task should be: by the search, unless that moves somebody who is not to move

@@ -16,16 +16,17 @@ use numaherd_model::{
 use crate::bundles::Busy;
 use crate::demand::MIN_FAULTS;
 
-/// Memory below this, in pages, says nothing of where a process is going to have its own: that is what any
-/// program begins with. Guessed: 16 MiB of the usual pages.
-const LEAST_PAGES: u64 = 4096;
+/// Memory below this says nothing of where a process is going to have its own: that is what any program begins
+/// with. Guessed.
+const LEAST: Bytes = Bytes(16 << 20);
 
 /// Where the memory of these tasks' process lies, if somebody looked and it has enough of it.
 #[must_use]
 pub fn resident<'a>(snapshot: &'a Snapshot, tasks: &[Busy]) -> Option<&'a Resident> {
     let process = tasks.first()?.0;
     let at = snapshot.resident.binary_search_by_key(&process, |resident| resident.process).ok()?;
-    Some(&snapshot.resident[at]).filter(|resident| all(resident) >= LEAST_PAGES)
+    let least = LEAST.pages(snapshot.page_size).0;
+    Some(&snapshot.resident[at]).filter(|resident| all(resident) >= least)
 }
 
 fn all(resident: &Resident) -> u64 {

@@ -222,8 +222,8 @@ impl Runner {
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
         let mut rotation = Rotation::new();
+        let mut before = clock::cpu_time();
         loop {
-            let before = clock::cpu_time();
             if let Some(targets) = self.targets.look()? {
                 self.machine.retarget(targets);
             }
@@ -296,7 +296,8 @@ impl Runner {
                 std::thread::sleep(left.min(nap));
             }
             let waited = Nanos(begun.elapsed().as_nanos() as u64);
-            if !turn.plan.converged && Pace::is_stale(waited, self.machine.listen()?.len()) {
+            before = clock::cpu_time();
+            if !turn.plan.converged && self.pace.is_stale(waited, self.machine.listen()?.len()) {
                 self.machine.begin_anew()?;
                 std::thread::sleep(Duration::from_nanos(Pace::SOON.0));
             }

@@ -51,21 +51,30 @@ fn later(milliseconds: u64, change: impl Fn(&mut Snapshot)) -> Snapshot {
 fn it_is_looked_again_when_twice_as_old_and_when_tasks_come_or_go() {
     let same = |_: &mut Snapshot| {};
     let fewer = |snapshot: &mut Snapshot| _ = snapshot.tasks.pop();
-    let scenes = [later(0, same), later(1900, same), later(2000, same), later(2010, fewer)];
+    let scenes = [later(0, same), later(1900, same), later(2000, same), later(2100, fewer)];
     assert_eq!(found(&scenes), [Some(1), Some(1), Some(2), Some(3)]);
+    // Threads that come and go all the time: ten times a second at the most.
+    let scenes = [later(0, same), later(99, fewer), later(100, fewer), later(150, same)];
+    assert_eq!(found(&scenes), [Some(1), Some(1), Some(2), Some(2)]);
+    // Who sleeps for a moment is not looked up anew after it.
+    let asleep = |s: &mut Snapshot| s.tasks.iter_mut().for_each(|task| task.busy_permille = 0);
+    let scenes = [later(0, same), later(500, asleep), later(600, same)];
+    assert_eq!(found(&scenes), [Some(1), None, Some(1)]);
 }
 
 #[test]
 fn who_is_placed_or_shown_or_left_alone_or_sleeps_is_not_looked_at() {
-    let seen = vec![NodeFaults { node: NodeId(0), private: 9, shared: 0 }];
+    let seen = vec![NodeFaults { node: NodeId(0), private: 48, shared: 0 }];
+    let hardly = vec![NodeFaults { node: NodeId(0), private: 47, shared: 0 }];
     let scenes = [
         later(0, |s| s.tasks[2].home = Some(NodeId(0))),
         later(0, |s| s.tasks.iter_mut().for_each(|task| task.faults.clone_from(&seen))),
         later(0, |s| s.tasks[0].fixed = true),
-        later(0, |s| s.tasks.iter_mut().for_each(|task| task.busy_permille = 0)),
+        later(0, |s| s.tasks.iter_mut().for_each(|task| task.busy_permille = 249)),
         later(0, |s| s.grade = EvidenceGrade::ResidentPages),
         // Two of three are shown.
         later(0, |s| s.tasks[..2].iter_mut().for_each(|task| task.faults.clone_from(&seen))),
+        later(200, |s| s.tasks.iter_mut().for_each(|task| task.faults.clone_from(&hardly))),
     ];
-    assert_eq!(found(&scenes), [None, None, None, None, None, Some(1)]);
+    assert_eq!(found(&scenes), [None, None, None, None, None, Some(1), Some(1)]);
 }

@@ -7,13 +7,15 @@ use crate::memory::maps::AnonymousRange;
 use crate::sys::pages;
 use crate::system::Memory;
 
-/// Pages looked up of a whole process. Guessed: two standard deviations of a half are 6 %.
-const SAMPLES: u64 = 256;
+/// Pages looked up of a whole process. Guessed.
+const SAMPLES: u64 = 1024;
 
-/// So many of them have to be there: in a large mapping that is hardly used, few are.
-const LEAST_THERE: u64 = 32;
+/// So many of them have to be there: in a large mapping that is hardly used, few are. Guessed: two standard
+/// deviations of a half are 9 % then, and 3 % where all are there.
+const LEAST_THERE: u64 = 128;
 
-/// A process's pages per node, going by some that are spread over all it maps; none if hardly any are there.
+/// A process's pages per node, going by some that are spread over all of its own that it maps; none if hardly any
+/// are there, or if most of what it has resident is files or memory that it shares with others.
 pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec<(NodeId, Pages)> {
     // Nothing of one that has ended or belongs to someone else.
     let ranges = memory.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
@@ -25,6 +27,11 @@ pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec
         return Vec::new();
     }
     let each = Bytes(step).pages(pages::size()).0;
+    let own: u64 = nodes.iter().map(|(_, seen)| seen * each).sum();
+    let resident = memory.coverage(process.tgid).map_or(0, |known| known.resident.0);
+    if Bytes(resident).pages(pages::size()).0 > own * 2 {
+        return Vec::new();
+    }
     let of = |(node, seen): (NodeId, u64)| (node, Pages(seen * each));
     nodes.into_iter().map(of).collect()
 }

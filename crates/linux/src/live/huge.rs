@@ -20,7 +20,8 @@ pub const BYTES: u64 = 2 << 20;
 const SAMPLES: u64 = 8;
 
 /// Moves what looks like a huge page that is not on `to` yet, in so many lots at once; calls `beat` before.
-/// Answers the first addresses of those that came whole, ascending; `None` where nothing looked like one.
+/// Answers the first addresses of those that came whole, ascending; `None` where nothing looked like one, or
+/// the node had no room.
 ///
 /// # Errors
 /// The process has ended or belongs to someone else, or there is no such node.
@@ -45,10 +46,16 @@ pub fn move_whole(
     beat();
     let lots = candidates.chunks(candidates.len().div_ceil(at_once.max(1)));
     let lots: Vec<Vec<u64>> = lots.map(<[u64]>::to_vec).collect();
+    let mut full = false;
     for said in system.migrate_lots(tgid, &lots, to.node, to.shared) {
-        said?;
+        match said {
+            // What the other lots moved has moved.
+            Err(error) if error.errno() == Some(libc::ENOMEM) => full = true,
+            said => _ = said?,
+        }
     }
-    choose(system, tgid, candidates, |places| are_on(places, to.node)).map(Some)
+    let whole = choose(system, tgid, candidates, |places| are_on(places, to.node))?;
+    Ok((!full || !whole.is_empty()).then_some(whole))
 }
 
 /// The first addresses of huge pages that the range can hold.

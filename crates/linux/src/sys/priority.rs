@@ -18,8 +18,9 @@ pub fn politely<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Has the calling thread, which is to be a short-lived one, go before whoever shares its CPU; without the
-/// privilege (CAP_SYS_NICE) it stays as it is. For work that holds what those wait for.
+/// Has the calling thread, which is to be a short-lived one, go before whoever shares its CPU, as far as both are in
+/// the same group of tasks (control groups and sessions have weights of their own); without the privilege
+/// (CAP_SYS_NICE) it stays as it is. For work that holds what those wait for.
 pub fn go_first() {
     // SAFETY: of numbers alone; in Linux, 0 is the calling thread.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice() - FIRST) };
@@ -46,12 +47,16 @@ mod tests {
     #[test]
     fn who_goes_first_is_less_nice_where_it_may_be() {
         let before = nice();
-        let of_worker = std::thread::spawn(|| {
-            go_first();
-            nice()
-        });
-        let now = of_worker.join().unwrap();
-        // -20 is the least nice.
-        assert!(now == before || now == (before - FIRST).max(-20), "{now}");
+        let of_thread = |work: fn()| {
+            let thread = std::thread::spawn(move || {
+                work();
+                nice()
+            });
+            thread.join().unwrap()
+        };
+        // SAFETY: of numbers alone; in Linux, 0 is the calling thread, whose priority nobody else counts on.
+        let most = of_thread(|| _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) });
+        let may = most < before;
+        assert_eq!(of_thread(go_first), if may { (before - FIRST).max(-20) } else { before });
     }
 }
