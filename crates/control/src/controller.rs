@@ -2,8 +2,8 @@
 
 use numaherd_check::Checker;
 use numaherd_model::{
-    Action, Actuate, HintingFault, Observe, Outcome, Pages, Placement, Plan, SkipReason, Snapshot,
-    WorldError,
+    Action, Actuate, HintingFault, Nanos, Observe, Outcome, Pages, Placement, Plan, SkipReason,
+    Snapshot, WorldError,
 };
 
 use crate::evidence::Evidence;
@@ -26,6 +26,9 @@ pub struct Turn {
     pub fault_pages: Pages,
 }
 
+/// Until then a task has just begun. Guessed.
+const YOUNG: Nanos = Nanos(1_000_000_000);
+
 impl Turn {
     /// Pages that we moved in this turn.
     #[must_use]
@@ -41,6 +44,12 @@ impl Turn {
             places && !matches!(outcome, Outcome::Skipped(_))
         };
         self.moved().0 > 0 || self.plan.actions.iter().zip(&self.outcomes).any(placed)
+    }
+
+    /// Whether all has converged and nobody has just begun, who may be about to start others.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.plan.converged && self.snapshot.tasks.iter().all(|task| task.age >= YOUNG)
     }
 
     /// Whether anything was done.

@@ -19,7 +19,7 @@ use numaherd_model::{
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::Busy;
-use crate::demand::{Demand, MIN_FAULTS, SHARE};
+use crate::demand::{CLAIMS_A_CPU, Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, pages, relief, search, sharing, turns};
@@ -328,7 +328,7 @@ impl Herd {
             } else if squeezed {
                 self.tasks[i].waits.relieve(now);
                 Reason::Squeezed { permille: task.waiting_permille }
-            } else if !demand.tasks[i].claims_cpu && self.settled(i, now) {
+            } else if is_idle(task) && self.settled(i, now) {
                 Reason::Idle { permille: task.busy_permille }
             } else {
                 continue;
@@ -454,6 +454,11 @@ impl Herd {
 #[must_use]
 pub fn is_in_place(plan: &Plan) -> bool {
     plan.misplaced_permille <= 1000 - CONVERGED_PERMILLE
+}
+
+/// Whether a task has little to do, and not only few chances to.
+fn is_idle(task: &Task) -> bool {
+    task.busy_permille + task.waiting_permille < CLAIMS_A_CPU
 }
 
 /// Whether busy tasks do not all fit the smallest node: only then will the kernel's balancing

@@ -297,7 +297,7 @@ impl Runner {
             }
             let waited = Nanos(begun.elapsed().as_nanos() as u64);
             before = clock::cpu_time();
-            if !turn.plan.converged && self.pace.is_stale(waited, self.machine.listen()?.len()) {
+            if !turn.is_settled() && self.pace.is_stale(waited, self.machine.listen()?.len()) {
                 self.machine.begin_anew()?;
                 std::thread::sleep(Duration::from_nanos(Pace::SOON.0));
             }

@@ -66,7 +66,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
                 next = sim.time();
             }
         }
-        if !turn.plan.converged && pace.is_stale(sim.time().since(begun), sim.heard().len()) {
+        if !turn.is_settled() && pace.is_stale(sim.time().since(begun), sim.heard().len()) {
             sim.begin_anew()?;
             next = Nanos(sim.time().0 + Pace::SOON.0);
         }

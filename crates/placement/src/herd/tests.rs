@@ -208,10 +208,14 @@ fn a_placed_task_that_hardly_runs_any_more_is_given_back() {
         scene.at_home(tid, u32::from(tid > 4));
     }
     scene.edit().tasks[2].busy_permille = 10;
+    // Behind others in a queue, but not for want of something to do.
+    (scene.edit().tasks[3].busy_permille, scene.edit().tasks[3].waiting_permille) = (10, 250);
     scene.edit().time.0 += SETTLE.0;
     let plan = herd.decide(&scene.snapshot());
     let given_back = |action: &&Action| matches!(action, Action::ReleaseTask { task, cpus, .. } if *task == task_id(3) && cpus.len() == 8);
     assert_eq!(plan.actions.iter().filter(given_back).count(), 1, "{plan:?}");
+    let releases = |action: &&Action| matches!(action, Action::ReleaseTask { .. });
+    assert_eq!(plan.actions.iter().filter(releases).count(), 1, "{plan:?}");
 }
 
 #[test]
