@@ -15,7 +15,7 @@
 //! shared, one process belongs on node 0 and the other, with its memory, on node 1. That is as good in the
 //! first case.
 
-use numaherd_model::{Action, EvidenceGrade, ProcessId, Region, Snapshot};
+use numaherd_model::{EvidenceGrade, ProcessId, Region, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::demand::{Demand, MIN_FAULTS};
@@ -38,14 +38,10 @@ pub struct Early {
 }
 
 impl Early {
-    /// Whether a placement is more than to hold whom nothing but page tables tell of.
+    /// Whether a task may be held, by its index.
     #[must_use]
-    pub fn moves(&self, snapshot: &Snapshot, today: &[usize], action: &Action) -> bool {
-        let Action::PlaceTask { task, node, .. } = action else { return true };
-        let by_id = snapshot.tasks.binary_search_by_key(task, |task| task.id);
-        let is_held = |i: usize| self.demand.nodes[today[i]] == *node;
-        let is_loose = |i: usize| self.loose.binary_search(&snapshot.tasks[i].process).is_ok();
-        by_id.is_ok_and(|i| !(is_loose(i) && is_held(i)))
+    pub fn may_hold(&self, snapshot: &Snapshot, task: usize) -> bool {
+        self.loose.binary_search(&snapshot.tasks[task].process).is_err()
     }
 }
 
@@ -141,7 +137,7 @@ mod tests {
     use super::*;
     use crate::Herd;
     use numaherd_model::scene::{Scene, task_id};
-    use numaherd_model::{NodeId, Pages, Placement, Resident, Snapshot, Waiting};
+    use numaherd_model::{Action, NodeId, Pages, Placement, Resident, Snapshot, Waiting};
 
     /// The module's example: tasks 1 to 4 and 5 to 8 are a process each, two of each on either node. Each
     /// was seen in a region, which is on the node that `memory` says.

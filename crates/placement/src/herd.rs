@@ -252,7 +252,7 @@ impl Placement for Herd {
         let at = self.assign(&demand, &today, snapshot.time);
         let crowded = self.mechanisms.hold && is_crowded(&demand);
         let outlook = Outlook::new(&demand, &at);
-        actions.extend(self.placements(&demand, &outlook, &at, crowded, snapshot.time));
+        actions.extend(self.placements(&demand, &outlook, &at, |_| crowded, snapshot.time));
         let mut follow = pages::follow(snapshot, &demand, &outlook);
         follow.retain(|action| self.may_move_again(action, snapshot.time));
         if self.mechanisms.interleave {
@@ -289,10 +289,8 @@ impl Herd {
         };
         let crowded = self.mechanisms.hold && is_crowded(&early.demand);
         let outlook = Outlook::new(&early.demand, &early.at);
-        let now = snapshot.time;
-        let mut actions = self.placements(&early.demand, &outlook, &early.at, crowded, now);
-        actions.retain(|action| early.moves(snapshot, today, action));
-        actions
+        let holds = |task| crowded && early.may_hold(snapshot, task);
+        self.placements(&early.demand, &outlook, &early.at, holds, snapshot.time)
     }
 
     /// Where every task should be: by the search, unless that moves somebody who is not to move
@@ -340,20 +338,20 @@ impl Herd {
         actions
     }
 
-    /// Tasks that are put, or held, where `at` says.
+    /// Tasks that are put where `at` says, or held there if they are of those that it `holds`.
     fn placements(
         &self,
         demand: &Demand,
         outlook: &Outlook,
         at: &[usize],
-        crowded: bool,
+        holds: impl Fn(usize) -> bool,
         now: Nanos,
     ) -> Vec<Action> {
         let mut actions = Vec::new();
         for (i, task) in demand.tasks.iter().enumerate() {
             let known = demand.is_known(i);
             let stays = at[i] == task.now;
-            if !known || stays && (task.placed || !crowded) || self.is_relieved(i, now) {
+            if !known || stays && (task.placed || !holds(i)) || self.is_relieved(i, now) {
                 continue;
             }
             let cpus = demand.cpus(i, at[i]);
