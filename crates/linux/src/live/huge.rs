@@ -50,7 +50,7 @@ pub fn move_whole(
     for said in system.migrate_lots(tgid, &lots, to.node, to.shared) {
         match said {
             // What the other lots moved has moved.
-            Err(error) if error.errno() == Some(libc::ENOMEM) => full = true,
+            Err(error) if error.is_full() => full = true,
             said => _ = said?,
         }
     }

@@ -214,7 +214,7 @@ impl Mover {
             let took = system.monotonic().since(begin);
             for ((lot, addresses), said) in lots.iter_mut().zip(named).zip(said) {
                 let status = match said {
-                    Err(error) if error.errno() == Some(libc::ENOMEM) => {
+                    Err(error) if error.is_full() => {
                         answers.extend(addresses.iter().map(|&page| (page, PageStatus::Full)));
                         return Ok(false);
                     }

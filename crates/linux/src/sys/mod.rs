@@ -66,6 +66,12 @@ impl SysError {
         }
     }
 
+    /// Whether there was no room: on a node, for pages that were to come to it.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.errno() == Some(libc::ENOMEM)
+    }
+
     /// Whether the task has ended.
     #[must_use]
     pub fn is_gone(&self) -> bool {

@@ -10,8 +10,7 @@ const FIRST: libc::c_int = 15;
 pub fn politely<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let polite = scope.spawn(|| {
-            // SAFETY: of numbers alone; in Linux, 0 is the calling thread.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice() + NICER) };
+            renice(NICER);
             work()
         });
         polite.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -22,8 +21,13 @@ pub fn politely<T: Send>(work: impl FnOnce() -> T + Send) -> T {
 /// the same group of tasks (control groups and sessions have weights of their own); without the privilege
 /// (CAP_SYS_NICE) it stays as it is. For work that holds what those wait for.
 pub fn go_first() {
+    renice(-FIRST);
+}
+
+/// Makes the calling thread so much nicer, where it may.
+fn renice(by: libc::c_int) {
     // SAFETY: of numbers alone; in Linux, 0 is the calling thread.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice() - FIRST) };
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice() + by) };
 }
 
 /// How nice this thread is.
@@ -54,9 +58,7 @@ mod tests {
             });
             thread.join().unwrap()
         };
-        // SAFETY: of numbers alone; in Linux, 0 is the calling thread, whose priority nobody else counts on.
-        let most = of_thread(|| _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) });
-        let may = most < before;
+        let may = of_thread(|| renice(-1)) < before;
         assert_eq!(of_thread(go_first), if may { (before - FIRST).max(-20) } else { before });
     }
 }
