@@ -9,15 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use numaherd_model::{
-    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
+    Action, CLAIMS_A_CPU, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
 };
 
 /// Free memory a destination keeps above its high watermark, per mille of the node's memory.
 /// Guessed: what a burst of allocations takes while pages are on their way.
 const MARGIN_PERMILLE: u64 = 20;
-
-/// Busy per mille from which a task claims a CPU.
-const CLAIMS_A_CPU: u32 = 250;
 
 /// A task that changed its node this often within [`PING_PONG_WINDOW`] stays where it is.
 const PING_PONG_MOVES: usize = 3;

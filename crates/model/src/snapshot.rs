@@ -9,6 +9,13 @@ use crate::{
     Bytes, CpuId, CpuSet, Nanos, NodeId, ObjectId, Pages, ProcessId, RegionId, TaskId, Topology,
 };
 
+/// Faults, in pages, from which a task's evidence counts. Guessed: a handful of faults on
+/// stack and libraries says nothing of its working set.
+pub const MIN_FAULTS: u64 = 48;
+
+/// Busy per mille from which a task claims a CPU.
+pub const CLAIMS_A_CPU: u32 = 250;
+
 /// How good a piece of evidence is, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

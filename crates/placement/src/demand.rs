@@ -24,12 +24,7 @@ use crate::{interleave, units};
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
 
-/// Faults, in pages, from which a task's evidence counts. Guessed: a handful of faults on
-/// stack and libraries says nothing of its working set.
-pub const MIN_FAULTS: u64 = 48;
-
-/// Busy per mille from which a task claims a CPU.
-pub const CLAIMS_A_CPU: u32 = 250;
+pub use numaherd_model::{CLAIMS_A_CPU, MIN_FAULTS};
 
 /// Free memory that a node keeps above its high watermark, per mille of its memory: what the check
 /// asks for.
