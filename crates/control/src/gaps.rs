@@ -8,17 +8,13 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    EvidenceGrade, Nanos, NodeId, Observe, Pages, ProcessId, Resident, Snapshot, Task,
+    CLAIMS_A_CPU, EvidenceGrade, MIN_FAULTS, Nanos, NodeId, Observe, Pages, ProcessId, Resident,
+    Snapshot, Task,
 };
 
 /// Bounds on how old it may be where a process's pages lie: as old as the process was when it was looked at,
 /// for what is young allocates.
 const AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(10_000_000_000));
-
-/// Who is so busy, per mille, has shown its memory with so many pages of faults, and is waited for until then: as
-/// placements have it.
-const BUSY_PERMILLE: u32 = 250;
-const SHOWN_PAGES: u64 = 48;
 
 /// What was found of each process.
 #[derive(Debug, Default)]
@@ -44,7 +40,7 @@ impl Gaps {
         let now = snapshot.time;
         self.0.retain(|_, lying| now < lying.until);
         let is_unseen =
-            |task: &Task| task.busy_permille >= BUSY_PERMILLE && task.fault_pages() < SHOWN_PAGES;
+            |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.fault_pages() < MIN_FAULTS;
         if !snapshot.tasks.iter().any(is_unseen) {
             // Mostly so: nobody is sorted by process then.
             return;
@@ -77,8 +73,7 @@ impl Gaps {
         if self.0.get(&process).is_none_or(is_old) {
             let nodes = machine.pages_lie(process);
             let at_least = Nanos(now.0 + AGE.0.0);
-            let good = if nodes.is_empty() { AGE.0 } else { age(tasks).clamp(AGE.0, AGE.1) };
-            let until = Nanos(now.0 + good.0);
+            let until = Nanos(now.0 + age(tasks).clamp(AGE.0, AGE.1).0);
             self.0.insert(process, Lying { until, at_least, tasks: count, nodes });
         }
         &self.0[&process].nodes
