@@ -18,6 +18,7 @@ use crate::workload::{PhaseSpec, Workload};
 use crate::{SimError, random::Stream};
 
 mod births;
+mod caches;
 pub mod mishaps;
 mod retiming;
 mod run;
@@ -25,6 +26,7 @@ mod samples;
 mod steps;
 
 use births::Queued;
+use caches::Caches;
 pub use mishaps::Mishap;
 use retiming::{NEAR, SAME};
 pub use run::{Options, Run, TraceEvent};
@@ -163,6 +165,12 @@ pub(crate) struct Span {
 pub(crate) struct Step {
     class: Option<(Class, f64)>,
     begun: u64,
+    /// Which it is, among the process's.
+    block: u32,
+    /// It is in the CPU's last-level cache.
+    is_cached: bool,
+    /// How much had been brought in there when the task began it.
+    brought: f64,
     lines: f64,
     /// What memory carries for each, and which.
     bytes_per_line: f64,
@@ -203,6 +211,7 @@ pub struct Sim {
     pub(crate) node_of: Vec<usize>,
     pub(crate) fabric: Fabric,
     speeds: Speeds,
+    caches: Option<Caches>,
     pub(crate) processes: Vec<Process>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) rest: Vec<Rest>,
@@ -260,6 +269,7 @@ impl Sim {
             node_of: machine.node_of_cpus(),
             fabric: Fabric::new(machine),
             speeds: Speeds::of(machine, options.huge_pages),
+            caches: Caches::new(machine),
             processes: Vec::new(),
             tasks: Vec::new(),
             rest: Vec::new(),

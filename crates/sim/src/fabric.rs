@@ -58,9 +58,10 @@ pub struct Fabric {
     /// What [`Fabric::solve`] works with, by station: who comes by, and whether its wait is open.
     active: Vec<Vec<Visit>>,
     open: Vec<bool>,
-    /// For each class, whose memory it is.
+    /// For each class, whose memory it is; of that of no memory, one more than there are.
     memory: Vec<usize>,
-    /// For each node, how many are at its memory, and how many were when all blocks were timed last.
+    /// For each node, how many are at its memory, and how many were when all blocks were timed last; and for
+    /// none.
     at: Vec<u32>,
     timed_at: Vec<u32>,
     /// They may have jumped. Where nothing is ever full that does not matter.
@@ -116,6 +117,9 @@ impl Fabric {
                 }
             }
         }
+        let memory =
+            way.iter().map(|stations: &Vec<(usize, f64)>| stations[0].0).chain([nodes]).collect();
+        way.push(Vec::new());
         let mut visits = vec![Vec::new(); capacity.len()];
         for (class, stations) in way.iter().enumerate() {
             for &(station, lines) in stations {
@@ -125,7 +129,6 @@ impl Fabric {
         let (wait, count) = (vec![0.0; capacity.len()], vec![0; way.len()]);
         let taken = vec![0; way.len().div_ceil(64)];
         let (alone_ns, class_wait) = (vec![0.0; way.len()], vec![0.0; way.len()]);
-        let memory = way.iter().map(|stations| stations[0].0).collect();
         let is_narrow = capacity.iter().any(|capacity| capacity.is_finite());
         let (active, open) = (vec![Vec::new(); capacity.len()], vec![true; capacity.len()]);
         Fabric {
@@ -141,8 +144,8 @@ impl Fabric {
             active,
             open,
             memory,
-            at: vec![0; nodes],
-            timed_at: vec![0; nodes],
+            at: vec![0; nodes + 1],
+            timed_at: vec![0; nodes + 1],
             jumped: false,
             is_narrow,
         }
@@ -152,6 +155,12 @@ impl Fabric {
     #[must_use]
     pub fn class(&self, from: usize, to: usize, writes: bool) -> Class {
         Class((from * self.nodes + to) * 2 + usize::from(writes))
+    }
+
+    /// The class of lines that are in the task's cache: nobody waits for those.
+    #[must_use]
+    pub fn cached(&self) -> Class {
+        Class(self.way.len() - 1)
     }
 
     /// A task begins on lines of this class that take it so long alone.

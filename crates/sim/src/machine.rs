@@ -49,6 +49,10 @@ pub struct Machine {
     pub latency_ns: Vec<Vec<f64>>,
     /// What a line costs that another CPU has written: row = the CPU's node, column = the writer's.
     pub transfer_ns: Vec<Vec<f64>>,
+    /// Its last-level caches, if they count.
+    pub llc: Option<Llc>,
+    /// Whether a CPU sees what others have written, and where it is.
+    pub coherent: bool,
     /// What the kernel's work costs.
     pub kernel: KernelCosts,
     /// Where the figures come from, by their path in the file.
@@ -68,6 +72,26 @@ pub struct Cpu {
     pub threads_per_core: u32,
     /// What the busy threads of a core do together, in percent of one alone.
     pub smt_speedup_percent: f64,
+}
+
+/// Each of its last-level caches.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Llc {
+    /// What it holds.
+    pub bytes: f64,
+    /// What a line costs that it has.
+    pub latency_ns: f64,
+    /// CPUs that share one.
+    pub cpus: Share,
+}
+
+/// CPUs that share a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of a node.
+    Node,
+    /// So many, in the order of their numbers.
+    Cpus(u32),
 }
 
 /// A node.
@@ -160,13 +184,25 @@ impl Machine {
     /// waits for memory; `crowded`: its siblings are busy too.
     #[must_use]
     pub fn line_ns(&self, from: usize, to: usize, crowded: bool) -> f64 {
-        (self.cpu.work_ns + self.stall_ns(from, to)) * self.alone(crowded)
+        (self.cpu.work_ns + self.stall_ns(from, self.latency_ns[from][to])) * self.alone(crowded)
     }
 
-    /// Of that of a thread with busy siblings, what depends on where the line is.
-    fn stall_ns(&self, from: usize, to: usize) -> f64 {
+    /// Of that of a thread with busy siblings on node `from`, what depends on where the line is: so many
+    /// nanoseconds away.
+    fn stall_ns(&self, from: usize, latency_ns: f64) -> f64 {
         let stall_ns = LINE_BYTES * 1000.0 / self.cpu.stream_mb_s - self.cpu.work_ns;
-        stall_ns * (self.latency_ns[from][to] / self.latency_ns[from][from])
+        stall_ns * (latency_ns / self.latency_ns[from][from])
+    }
+
+    /// For each CPU, the index of its last-level cache, where they count.
+    #[must_use]
+    pub fn caches(&self) -> Option<Vec<usize>> {
+        let share = self.llc.as_ref()?.cpus;
+        let node_of = self.node_of_cpus();
+        Some(match share {
+            Share::Node => node_of,
+            Share::Cpus(cpus) => (0..node_of.len()).map(|cpu| cpu / cpus as usize).collect(),
+        })
     }
 
     /// A thread alone on its core has all of its pipelines and misses in flight to itself: of the time
@@ -187,49 +223,72 @@ impl Machine {
     }
 }
 
-/// Nanoseconds for a line from each node to each, while nobody waits: written alone on a core and
-/// with busy siblings, read likewise, and for a miss that nothing announced.
+/// Nanoseconds for a line: written alone on a core and with busy siblings, read
+/// likewise.
+type Line = [f64; 4];
+
+/// How a thread goes over lines: writing or only reading, its siblings busy, with how much of the machine's
+/// work for a line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct How {
+    pub writes: bool,
+    pub crowded: bool,
+    pub work: f64,
+}
+
+/// Nanoseconds for a line while nobody waits: of memory, from each node to each; of the last-level cache, on each
+/// node; and for a miss that nothing announced, from each node to each.
 #[derive(Clone, Debug)]
 pub(crate) struct Speeds {
     nodes: usize,
-    lines: Vec<[f64; 5]>,
-    /// Of all but the last, alone and with busy siblings, what does not depend on where the line is.
+    memory: Vec<Line>,
+    cached: Vec<Line>,
+    miss: Vec<f64>,
+    /// Of a line, alone and with busy siblings, what does not depend on where it is.
     work_ns: [f64; 2],
 }
 
 impl Speeds {
     pub(crate) fn of(machine: &Machine, huge_pages: bool) -> Speeds {
         let nodes = machine.node.len();
-        let line = |from, to| {
-            let miss = machine.miss_ns(from, to, huge_pages);
-            let written = [false, true].map(|crowded| machine.line_ns(from, to, crowded));
-            let less_ns = machine.stall_ns(from, to) * (1.0 - machine.cpu.read_stall);
+        let work_ns = [false, true].map(|crowded| machine.cpu.work_ns * machine.alone(crowded));
+        let line = |from: usize, latency_ns: f64| {
+            let stall_ns = machine.stall_ns(from, latency_ns);
+            let less_ns = stall_ns * (1.0 - machine.cpu.read_stall);
+            let written = [false, true]
+                .map(|crowded| (machine.cpu.work_ns + stall_ns) * machine.alone(crowded));
             let read = [false, true]
                 .map(|crowded| written[usize::from(crowded)] - less_ns * machine.alone(crowded));
-            [written[0], written[1], read[0], read[1], miss]
+            [written[0], written[1], read[0], read[1]]
         };
-        let all = (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
-        let lines = all.map(|(from, to)| line(from, to)).collect();
-        let work_ns = [false, true].map(|crowded| machine.cpu.work_ns * machine.alone(crowded));
-        Speeds { nodes, lines, work_ns }
+        let cached_ns = machine.llc.as_ref().map_or(f64::NAN, |llc| llc.latency_ns);
+        let all = || (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
+        Speeds {
+            nodes,
+            memory: all().map(|(from, to)| line(from, machine.latency_ns[from][to])).collect(),
+            cached: (0..nodes).map(|from| line(from, cached_ns)).collect(),
+            miss: all().map(|(from, to)| machine.miss_ns(from, to, huge_pages)).collect(),
+            work_ns,
+        }
     }
 
-    /// With `work` of the machine's work for a line.
-    pub(crate) fn line_ns(
-        &self,
-        from: usize,
-        to: usize,
-        writes: bool,
-        crowded: bool,
-        work: f64,
-    ) -> f64 {
-        let all_ns =
-            self.lines[from * self.nodes + to][usize::from(!writes) * 2 + usize::from(crowded)];
-        all_ns - self.work_ns[usize::from(crowded)] * (1.0 - work)
+    /// From node `from`, of node `to`'s memory.
+    pub(crate) fn line_ns(&self, from: usize, to: usize, how: How) -> f64 {
+        self.of_line(&self.memory[from * self.nodes + to], how)
+    }
+
+    /// Of its last-level cache. Of no meaning where those do not count.
+    pub(crate) fn cached_ns(&self, from: usize, how: How) -> f64 {
+        self.of_line(&self.cached[from], how)
+    }
+
+    fn of_line(&self, line: &Line, how: How) -> f64 {
+        let all_ns = line[usize::from(!how.writes) * 2 + usize::from(how.crowded)];
+        all_ns - self.work_ns[usize::from(how.crowded)] * (1.0 - how.work)
     }
 
     pub(crate) fn miss_ns(&self, from: usize, to: usize) -> f64 {
-        self.lines[from * self.nodes + to][4]
+        self.miss[from * self.nodes + to]
     }
 }
 

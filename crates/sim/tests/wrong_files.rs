@@ -29,6 +29,10 @@ memory_mib = 64
 [distance]
 slit = [[10, 21], [21, 10]]
 latency_ns = [[100, 200], [200, 100]]
+[llc]
+bytes = 4_000_000
+latency_ns = 20
+cpus = 2
 ";
 
 /// What is replaced by what; the line and the field that are told; what was expected.
@@ -57,6 +61,11 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("[3000, 3000]", "[3000]", 11, "memory.bandwidth_mb_s", "one figure or 2, found 1"),
     ("[3000, 3000]", "[3000, 0]", 11, "memory.bandwidth_mb_s", "above 0"),
     ("[3000, 3000]", "\"much\"", 11, "memory.bandwidth_mb_s", "a number or a list of numbers"),
+    ("4_000_000", "0", 27, "llc.bytes", "above 0, found 0"),
+    ("4_000_000", "4_000_000\nsets = 64", 28, "llc", "`sets`"),
+    ("latency_ns = 20", "latency_ns = -1", 28, "llc.latency_ns", "above 0, found -1"),
+    ("latency_ns = 20\n", "", 26, "llc", "missing"),
+    ("20\ncpus = 2", "20\ncpus = 3", 29, "llc.cpus", "a divisor of every node's cpus"),
     ("between = [[0, 1]]", "between = [[0, 7]]", 14, "links.between", "found [0, 7]"),
     ("between = [[0, 1]]", "between = []", 14, "links.between", "connect all nodes"),
     ("between = [[0, 1]]", "between = [[0, 1], [1, 0]]", 14, "links.between", "each pair once"),

@@ -2,7 +2,7 @@
 
 use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
 use crate::account::Place;
-use crate::machine::LINE_BYTES;
+use crate::machine::{How, LINE_BYTES};
 use crate::workload::Part;
 
 impl Sim {
@@ -71,13 +71,20 @@ impl Sim {
             moving = small;
         }
         let (from, home) = (self.node_of[cpu], usize::from(self.processes[p].blocks[b].home));
-        let line_ns = if scattered {
-            self.speeds.miss_ns(from, home)
-        } else {
-            self.speeds.line_ns(from, home, writes, self.is_crowded(cpu), work)
+        let is_cached = !scattered && self.is_cached(cpu, p, b);
+        if writes && !scattered {
+            self.take_from_others(cpu, p, b);
+        }
+        let how = How { writes, crowded: self.is_crowded(cpu), work };
+        let line_ns = match (scattered, is_cached) {
+            (true, _) => self.speeds.miss_ns(from, home),
+            (_, true) => self.speeds.cached_ns(from, how),
+            (_, false) => self.speeds.line_ns(from, home, how),
         };
         let alone_ns = line_ns + compute_ns;
-        let class = self.fabric.class(from, home, writes);
+        let class =
+            if is_cached { self.fabric.cached() } else { self.fabric.class(from, home, writes) };
+        let brought = self.brought(cpu) - (span.lines - lines) * LINE_BYTES;
         self.fabric.enter(class, alone_ns);
         if self.now >= self.solved + self.options.resolve_ns {
             self.fabric.solve();
@@ -90,11 +97,18 @@ impl Sim {
         let lines_from = if moving.is_some() { u64::MAX } else { begun + cost_ns };
         let (class, local) = (Some((class, alone_ns)), from == home);
         // A written line is read first, where stores fetch.
-        let times = f64::from(1 + u8::from(writes && self.machine.stores_fetch));
+        let times = match (is_cached, writes && self.machine.stores_fetch) {
+            (true, _) => 0.0,
+            (_, false) => 1.0,
+            (_, true) => 2.0,
+        };
         let bytes_per_line = LINE_BYTES * times;
         self.steps[cpu] = Step {
             class,
             begun,
+            block: b as u32,
+            is_cached,
+            brought,
             lines,
             bytes_per_line,
             home,
@@ -190,6 +204,9 @@ impl Sim {
                 self.account.add(Place::Full, work_ns - computing_ns);
             }
         }
+        if !step.is_cached {
+            self.bring(self.tasks[t].cpu, step.lines);
+        }
         self.lines.1 += step.lines;
         self.lines.0 += if step.local { step.lines } else { 0.0 };
         let bytes = step.lines * step.bytes_per_line;
@@ -206,6 +223,11 @@ impl Sim {
         let step = std::mem::take(&mut self.steps[self.tasks[t].cpu]);
         self.count(t, step);
         let p = self.tasks[t].process;
+        let phase = &self.processes[p].phases[self.tasks[t].phase as usize];
+        if !phase.scattered {
+            let writes = phase.writes;
+            self.keep(self.tasks[t].cpu, p, step.block as usize, step.brought, writes);
+        }
         let task = &mut self.tasks[t];
         let seconds = self.processes[p].phases[task.phase as usize].seconds;
         let over =

@@ -48,6 +48,8 @@ impl Machine {
             stores_fetch: true,
             transfer_ns: latency_ns.clone(),
             latency_ns,
+            llc: None,
+            coherent: true,
             slit,
             node: nodes,
             kernel: KernelCosts::default(),

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Cpu, KernelCosts, LINE_BYTES, Machine, NodeSpec, Routes};
+use super::{Cpu, KernelCosts, LINE_BYTES, Llc, Machine, NodeSpec, Routes, Share};
 use crate::{SimError, wrong};
 
 /// Machines that come with numaherd.
@@ -44,8 +44,7 @@ struct File {
     cpu: CpuTable,
     #[serde(rename = "cache")]
     _cache: Option<toml::Table>,
-    #[serde(rename = "llc")]
-    _llc: Option<toml::Table>,
+    llc: Option<LlcTable>,
     coherence: Option<Coherence>,
     prefetch: Option<Prefetch>,
     memory: Option<Memory>,
@@ -68,6 +67,16 @@ struct CpuTable {
 
 fn one() -> u32 {
     1
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LlcTable {
+    bytes: f64,
+    #[serde(rename = "ways")]
+    _ways: Option<u32>,
+    latency_ns: f64,
+    cpus: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -199,6 +208,7 @@ impl File {
         };
         let links = self.links(&latency_ns)?;
         let transfer_ns = self.transfers(&latency_ns)?;
+        let llc = self.llc()?;
         self.check_kernel()?;
         let stores_fetch = self.prefetch.as_ref().and_then(|p| p.stores_fetch).unwrap_or(true);
         Ok(Machine {
@@ -212,6 +222,8 @@ impl File {
             slit: self.distance.slit,
             latency_ns,
             transfer_ns,
+            llc,
+            coherent: self.coherence.is_some(),
             kernel: self.sim.map(|sim| sim.kernel).unwrap_or_default(),
             provenance: self.provenance,
         })
@@ -298,6 +310,20 @@ impl File {
         square(&transfer_ns, self.node.len(), "coherence.transfer_ns")?;
         transfer_ns.iter().flatten().try_for_each(|&ns| positive("coherence.transfer_ns", ns))?;
         Ok(transfer_ns)
+    }
+
+    fn llc(&self) -> Result<Option<Llc>, Wrong> {
+        let Some(llc) = &self.llc else { return Ok(None) };
+        positive("llc.bytes", llc.bytes)?;
+        positive("llc.latency_ns", llc.latency_ns)?;
+        let is_divisor =
+            |&cpus: &u32| cpus > 0 && self.node.iter().all(|node| node.cpus.is_multiple_of(cpus));
+        let cpus = match llc.cpus {
+            None => Share::Node,
+            Some(cpus) if is_divisor(&cpus) => Share::Cpus(cpus),
+            Some(_) => return Err(("llc.cpus", "llc.cpus: a divisor of every node's cpus".into())),
+        };
+        Ok(Some(Llc { bytes: llc.bytes, latency_ns: llc.latency_ns, cpus }))
     }
 
     fn cpu(&self, local_ns: f64) -> Result<Cpu, Wrong> {
