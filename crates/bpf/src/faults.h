@@ -7,7 +7,7 @@
 #define NUMAHERD_FAULTS_H
 
 struct numaherd_fault {
-	__u64 time_ns;     /* CLOCK_MONOTONIC */
+	__u64 time_ns;     /* CLOCK_MONOTONIC, to the tick */
 	__u64 address;     /* 0 when not known */
 	__u32 tid;
 	__u32 tgid;
