@@ -223,8 +223,7 @@ impl Machine {
     }
 }
 
-/// Nanoseconds for a line: written alone on a core and with busy siblings, read
-/// likewise.
+/// Nanoseconds for a line: written alone on a core and with busy siblings, read likewise.
 type Line = [f64; 4];
 
 /// How a thread goes over lines: writing or only reading, its siblings busy, with how much of the machine's

@@ -121,6 +121,12 @@ impl Sim {
         let own = caches.of_cpu[cpu];
         caches.copies(process, block)[own] = begun;
     }
+
+    /// A process has ended.
+    pub(super) fn forget(&mut self, process: usize) {
+        let begun = self.caches.as_mut().and_then(|caches| caches.begun.get_mut(process));
+        begun.into_iter().for_each(|begun| *begun = Vec::new());
+    }
 }
 
 #[cfg(test)]

@@ -308,6 +308,7 @@ impl Sim {
         let p = self.tasks[t].process;
         self.processes[p].alive -= 1;
         if self.processes[p].alive == 0 {
+            self.forget(p);
             for block in std::mem::take(&mut self.processes[p].blocks) {
                 self.free[usize::from(block.home)] += BLOCK_BYTES;
             }
