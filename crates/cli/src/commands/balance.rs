@@ -19,7 +19,9 @@ use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::politely;
 use numaherd_linux::sys::{affinity, clock, identity};
-use numaherd_model::{Action, FaultSource, Nanos, Observe as _, Outcome, ProcessId, WorldError};
+use numaherd_model::{
+    Action, FaultSource, Nanos, Observe as _, Outcome, ProcessId, Snapshot, WorldError,
+};
 use numaherd_placement::{Herd, Mechanisms, Scan};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -252,7 +254,7 @@ impl Runner {
                 self.summary.converged_at_ns = Some(last_change.0);
             }
             self.record(&turn);
-            self.tell_aside();
+            self.tell_aside(&turn.snapshot);
             if args.once
                 && (turn.plan.converged || only_says(args) && !turn.plan.actions.is_empty())
             {
@@ -338,8 +340,8 @@ impl Runner {
         self.said = said;
     }
 
-    /// Says once whose tasks are not placed, and why, and that a process may have miscounted.
-    fn tell_aside(&mut self) {
+    /// Says whose tasks are not placed, and why, and when that is over; and that a process may have miscounted.
+    fn tell_aside(&mut self, snapshot: &Snapshot) {
         if self.born_confined == 0 && self.machine.born_confined() > 0 {
             eprintln!(
                 "numaherd: a process was started by a placed thread and had the CPUs of one node \
@@ -353,6 +355,11 @@ impl Runner {
             eprintln!(
                 "numaherd: process {process} is left alone: {why}; see 'numaherd advise -p {process}'"
             );
+        }
+        let is_there = |process| snapshot.tasks.iter().any(|task| task.process == process);
+        let is_back = |process: &&ProcessId| !aside.contains_key(*process) && is_there(**process);
+        for process in self.aside.keys().filter(is_back) {
+            eprintln!("numaherd: process {process} is no longer left alone");
         }
         self.aside = aside;
     }
