@@ -28,6 +28,11 @@ impl Stream {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 
+    /// From so many per mille below 1 up to as many above it.
+    pub fn around_one(&mut self, permille: f64) -> f64 {
+        1.0 + (self.unit() - 0.5) * 2.0 * permille / 1000.0
+    }
+
     /// From 0 up to, not including, `bound`, which must not be 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         (self.unit() * bound as f64) as u64

@@ -29,7 +29,7 @@ use std::collections::{BinaryHeap, VecDeque};
 
 use numaherd_scheduling::{Fair, Scheduling};
 
-use crate::machine::Machine;
+use crate::machine::{LINE_BYTES, Machine};
 use crate::random::Stream;
 
 /// Faults of each thread. Enough: rates change by less than 0.5 % with ten times as many.
@@ -55,8 +55,8 @@ const TREE_LINES: u32 = 2;
 /// And the lock under which a shared policy is looked up. Guessed.
 const POLICY_HOLD_NS: f64 = 50.0;
 /// Lines of a page, and bytes that clearing one moves: it is fetched and written back.
-const PAGE_LINES: f64 = 64.0;
-const CLEARED_BYTES: f64 = 2.0 * 64.0;
+const PAGE_LINES: f64 = 4096.0 / LINE_BYTES;
+const CLEARED_BYTES: f64 = 2.0 * LINE_BYTES;
 
 /// What is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -312,7 +312,7 @@ impl<'a> Kernel<'a> {
     fn enter(&mut self, now: f64, thread: usize) {
         match self.stages[self.at[thread]] {
             Stage::Own => {
-                let own_ns = self.own_ns * self.jitter();
+                let own_ns = self.own_ns * self.jitter.around_one(JITTER_PERMILLE);
                 self.next(now + own_ns, thread);
             }
             Stage::Line(line) => self.write(now, thread, line, 1.0),
@@ -325,14 +325,10 @@ impl<'a> Kernel<'a> {
                 }
             }
             Stage::Clear => {
-                let lines = PAGE_LINES * self.jitter();
+                let lines = PAGE_LINES * self.jitter.around_one(JITTER_PERMILLE);
                 self.clear(now, self.node[thread], |clearing| clearing.push((thread, lines)));
             }
         }
-    }
-
-    fn jitter(&mut self) -> f64 {
-        1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0
     }
 
     fn next(&mut self, at_ns: f64, thread: usize) {

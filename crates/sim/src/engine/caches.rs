@@ -59,12 +59,12 @@ impl Caches {
 }
 
 impl Sim {
-    /// Whether that block of a process is in the CPU's last-level cache.
-    pub(super) fn is_cached(&self, cpu: usize, process: usize, block: usize) -> bool {
+    /// Whether that block of a process is in the CPU's last-level cache, into which so much has been brought.
+    pub(super) fn is_cached(&self, cpu: usize, process: usize, block: usize, brought: f64) -> bool {
         let Some(caches) = &self.caches else { return false };
         let at = block * caches.brought.len() + caches.of_cpu[cpu];
         let begun = caches.begun.get(process).and_then(|begun| begun.get(at));
-        begun.is_some_and(|begun| self.brought(cpu) - begun <= caches.bytes)
+        begun.is_some_and(|begun| brought - begun <= caches.bytes)
     }
 
     /// Bytes that have been brought into the CPU's last-level cache until now.

@@ -71,26 +71,26 @@ impl Sim {
             moving = small;
         }
         let (from, home) = (self.node_of[cpu], usize::from(self.processes[p].blocks[b].home));
-        let is_cached = !scattered && self.is_cached(cpu, p, b);
+        let brought = self.brought(cpu);
+        let is_cached = !scattered && self.is_cached(cpu, p, b, brought);
         if writes && !scattered {
             self.take_from_others(cpu, p, b);
         }
-        let how = How { writes, crowded: self.is_crowded(cpu), work };
+        let how = || How { writes, crowded: self.is_crowded(cpu), work };
         let line_ns = match (scattered, is_cached) {
             (true, _) => self.speeds.miss_ns(from, home),
-            (_, true) => self.speeds.cached_ns(from, how),
-            (_, false) => self.speeds.line_ns(from, home, how),
+            (_, true) => self.speeds.cached_ns(from, how()),
+            (_, false) => self.speeds.line_ns(from, home, how()),
         };
         let alone_ns = line_ns + compute_ns;
         let class =
             if is_cached { self.fabric.cached() } else { self.fabric.class(from, home, writes) };
-        let brought = self.brought(cpu) - (span.lines - lines) * LINE_BYTES;
         self.fabric.enter(class, alone_ns);
         if self.now >= self.solved + self.options.resolve_ns {
             self.fabric.solve();
             self.solved = self.now;
         }
-        let jitter = 1.0 + (self.jitter.unit() - 0.5) * 2.0 * JITTER_PERMILLE / 1000.0;
+        let jitter = self.jitter.around_one(JITTER_PERMILLE);
         let line_ns = alone_ns + self.fabric.wait_ns(class);
         let work_ns = ((lines * line_ns * jitter) as u64).max(1);
         let begun = self.now;
@@ -108,7 +108,7 @@ impl Sim {
             begun,
             block: b as u32,
             is_cached,
-            brought,
+            brought: brought - (span.lines - lines) * LINE_BYTES,
             lines,
             bytes_per_line,
             home,
