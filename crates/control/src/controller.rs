@@ -29,6 +29,9 @@ pub struct Turn {
 /// Until then a task has just begun. Guessed.
 const YOUNG: Nanos = Nanos(1_000_000_000);
 
+/// Per mille of use that is local. Guessed: what counts as converged, once it has lasted.
+const NEARLY_ALL: u32 = 900;
+
 impl Turn {
     /// Pages that we moved in this turn.
     #[must_use]
@@ -50,6 +53,14 @@ impl Turn {
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.plan.converged && self.snapshot.tasks.iter().all(|task| task.age >= YOUNG)
+    }
+
+    /// Whether little is left to find out: nothing was planned, nearly all is local, and nobody has just begun.
+    #[must_use]
+    pub fn rests(&self) -> bool {
+        let local = self.plan.converged || self.plan.strength_permille >= NEARLY_ALL;
+        let old = self.snapshot.tasks.iter().all(|task| task.age >= YOUNG);
+        local && old && self.plan.actions.is_empty()
     }
 
     /// Whether anything was done.

@@ -10,20 +10,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use numaherd_model::{
-    Action, Actuate, Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos,
-    NodeId, NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Task, TaskId,
-    Topology, WorldError,
+    Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos, NodeId, NodeState,
+    Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Task, TaskId, Topology, WorldError,
 };
 
 use crate::ReadError;
 use crate::process::TaskStat;
 use crate::sys::{SysError, clock, pages};
-use crate::system::{Running, System};
+use crate::system::{self, Running, System};
 use crate::vm;
 use custody::{Custody, Hands};
-use migrate::Destination;
 pub use options::LiveOptions;
 
+mod accesses;
+mod act;
 pub(crate) mod custody;
 mod gaps;
 mod huge;
@@ -47,6 +47,7 @@ pub struct LiveMachine {
     faults: Option<Box<dyn FaultSource>>,
     /// Faults that were heard between two looks.
     heard: Vec<HintingFault>,
+    accesses: accesses::Accesses,
     journal: Box<dyn Journal>,
     acts: bool,
     coverage: bool,
@@ -90,6 +91,7 @@ impl LiveMachine {
             isolated: system.isolated()?,
             faults: options.faults,
             heard: Vec::new(),
+            accesses: accesses::Accesses::new(options.accesses),
             journal: options.journal,
             acts: options.acts,
             coverage: options.coverage,
@@ -126,6 +128,7 @@ impl LiveMachine {
     pub fn listen(&mut self) -> Result<&[HintingFault], WorldError> {
         if let Some(source) = self.faults.as_mut().filter(|_| self.heard.len() < MOST_HEARD) {
             source.drain(&mut self.heard).map_err(unheard)?;
+            self.accesses.hear(self.system.as_mut(), &self.topology, &mut self.heard);
         }
         Ok(&self.heard)
     }
@@ -146,14 +149,36 @@ impl LiveMachine {
     /// Processes whose tasks are left alone, and why.
     #[must_use]
     pub fn left_alone(&self) -> BTreeMap<ProcessId, String> {
-        self.aside.told().collect()
+        let hidden = self.aside.all_hidden();
+        let alone = hidden.filter(|(_, hidden)| !self.accesses.make_up(hidden));
+        let refused =
+            self.accesses.refused().map(|why| format!("; accesses cannot be sampled: {why}"));
+        let refused = refused.unwrap_or_default();
+        let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
+        self.aside.throttled().chain(alone).collect()
     }
 
-    /// Whether most of a process's memory takes no hinting faults, as far as has been looked.
+    /// Processes whose accesses are sampled, and why.
+    #[must_use]
+    pub fn sampled(&self) -> BTreeMap<ProcessId, String> {
+        self.made_up().map(|(process, hidden)| (process, hidden.told())).collect()
+    }
+
+    fn made_up(&self) -> impl Iterator<Item = (ProcessId, quiet::Hidden)> + '_ {
+        self.aside.all_hidden().filter(|(_, hidden)| self.accesses.make_up(hidden))
+    }
+
+    /// Whether little is left to find out: samples are taken rarely then.
+    pub fn settle(&mut self, settled: bool) {
+        self.accesses.settle(settled, &self.topology.cpus());
+    }
+
+    /// Whether most of a process's memory takes no hinting faults and nothing makes up for that, as far as has
+    /// been looked.
     #[must_use]
     pub fn is_unseen(&self, tgid: u32) -> bool {
-        let mut processes = self.processes.values().filter(|process| process.tgid == tgid);
-        processes.next().is_some_and(|process| self.aside.is_unseen(*process))
+        let mut hidden = self.aside.all_hidden();
+        hidden.any(|(process, why)| process.tgid == tgid && !self.accesses.make_up(&why))
     }
 
     /// The longest that a task can have waited for a page on its way, as estimated.
@@ -232,7 +257,7 @@ impl LiveMachine {
         let tick = clock::tick();
         let schedstat = self.system.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;
         let cpu_time = schedstat.map_or(Nanos(stat.cpu_ticks * tick.0), |s| s.run_time);
-        let age = self.system.since_boot().since(Nanos(stat.id.start * tick.0));
+        let age = system::age(self.system.as_mut(), stat.id.start);
         let wait_time = schedstat.map_or(Nanos(0), |s| s.wait_time);
         // A task seen for the first time: over its whole life.
         let born = Nanos(now.0.saturating_sub(age.0));
@@ -245,7 +270,9 @@ impl LiveMachine {
         let system = self.system.as_mut();
         // Page tables show what faults do not.
         let by_faults = self.faults.is_some() && self.coverage;
-        let aside = self.aside.has(system, process, by_faults, now);
+        let hidden = by_faults.then(|| self.aside.hidden(system, process, now)).flatten();
+        let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden));
+        let aside = self.aside.is_throttled(system, process, now) || hidden;
         Ok(Task {
             id: stat.id,
             process,
@@ -288,85 +315,12 @@ impl LiveMachine {
         Ok((nodes, tiering))
     }
 
-    /// Pages that each node can take before it comes to its high watermark, as of now: others may
-    /// have filled it since the plan was made.
-    fn room(&mut self) -> Result<BTreeMap<NodeId, u64>, WorldError> {
-        let nodes = self.system.nodes().map_err(read_error)?;
-        let above = |node: &NodeState| node.free.0.saturating_sub(node.high_watermark.0);
-        Ok(nodes.iter().map(|node| (node.id, above(node))).collect())
-    }
-
-    /// Pages that just went to a node: what is free there counts them until it is read again.
-    fn arrived(&mut self, to: NodeId, pages: u64) {
-        if let Some((_, nodes, _)) = &mut self.nodes
-            && let Some(state) = nodes.iter_mut().find(|state| state.id == to)
-        {
-            state.free.0 = state.free.0.saturating_sub(pages);
-        }
-    }
-
     /// Notices CPUs that came or went.
     fn read_topology(&mut self) -> Result<(), ReadError> {
         if self.system.online()? != self.topology.cpus() {
             self.topology = self.system.topology()?;
         }
         Ok(())
-    }
-
-    /// Does the moves of each process to each node, given by their indices.
-    fn move_pages(
-        &mut self,
-        actions: &[&Action],
-        moves: BTreeMap<(ProcessId, Destination), Vec<usize>>,
-        outcomes: &mut [Outcome],
-    ) -> Result<(), WorldError> {
-        let mut room = self.room()?;
-        self.mover.on_cpus(self.topology.cpus().len());
-        for ((process, to), mut indices) in moves {
-            let now = self.system.monotonic();
-            if let Some(why) = self.stays.why(self.system.as_mut(), process, now) {
-                let alone = Outcome::Skipped(SkipReason::LeftAlone { why: why.into() });
-                indices.iter().for_each(|&index| outcomes[index] = alone.clone());
-                continue;
-            }
-            let room = room.entry(to.node).or_default();
-            indices.retain(|&index| {
-                let Action::MovePages { len, .. } = actions[index] else { return false };
-                let most = len.pages(pages::size()).0;
-                let fits = *room >= most;
-                *room -= if fits { most } else { 0 };
-                if !fits {
-                    let problem = format!("node {} has become short of memory", to.node);
-                    outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
-                }
-                fits
-            });
-            let range = |&index: &usize| match actions[index] {
-                Action::MovePages { region, len, .. } => region.start..region.start + len.0,
-                _ => 0..0,
-            };
-            let ranges: Vec<std::ops::Range<u64>> = indices.iter().map(range).collect();
-            let system = self.system.as_mut();
-            let moved = self.mover.move_ranges(system, process, &ranges, to, &mut self.beat);
-            for (index, outcome) in indices.into_iter().zip(moved) {
-                self.arrived(to.node, outcome.moved().0);
-                outcomes[index] = outcome;
-            }
-        }
-        Ok(())
-    }
-
-    fn place(
-        &mut self,
-        task: TaskId,
-        to: Option<(NodeId, &CpuSet)>,
-    ) -> Result<Outcome, WorldError> {
-        let Some(&process) = self.processes.get(&task) else {
-            return Ok(Outcome::Skipped(SkipReason::Gone));
-        };
-        let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
-        let mut hands = Hands { system, journal, acts: self.acts };
-        self.custody.place(&mut hands, (task, process), to)
     }
 }
 
@@ -419,6 +373,9 @@ impl Observe for LiveMachine {
                 faults.append(&mut self.heard);
                 source.drain(faults).map_err(unheard)?;
                 self.aside.hear(faults);
+                self.accesses.hear(self.system.as_mut(), &self.topology, faults);
+                let sampled: Vec<ProcessId> = self.made_up().map(|(process, _)| process).collect();
+                self.accesses.watch(&sampled, &self.topology.cpus());
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {
@@ -436,38 +393,6 @@ impl Observe for LiveMachine {
 
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {
         gaps::pages_lie(self.system.as_mut(), process)
-    }
-}
-
-impl Actuate for LiveMachine {
-    fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError> {
-        if !self.acts {
-            return Ok(vec![Outcome::Skipped(SkipReason::DryRun); actions.len()]);
-        }
-        let mut outcomes = vec![Outcome::Skipped(SkipReason::Gone); actions.len()];
-        // Moves to one node out of one address space are one call: each call has its price.
-        let mut moves: BTreeMap<(ProcessId, Destination), Vec<usize>> = BTreeMap::new();
-        for (index, action) in actions.iter().enumerate() {
-            outcomes[index] = match action {
-                Action::PlaceTask { task, node, cpus, .. } => {
-                    self.place(*task, Some((*node, cpus)))?
-                }
-                Action::ReleaseTask { task, .. } => self.place(*task, None)?,
-                Action::MovePages { region, len, to, .. } => {
-                    let addresses = region.start..region.start + len.0;
-                    let common = self.objects.as_ref();
-                    let shared = common.is_some_and(|o| o.has(region.process, &addresses));
-                    let to = Destination { node: *to, shared };
-                    moves.entry((region.process, to)).or_default().push(index);
-                    continue;
-                }
-            };
-            (self.beat)();
-        }
-        if !moves.is_empty() {
-            self.move_pages(actions, moves, &mut outcomes)?;
-        }
-        Ok(outcomes)
     }
 }
 

@@ -176,6 +176,11 @@ pub trait Machine {
     fn set_setting(&mut self, path: &Path, text: &str) -> io::Result<()>;
 }
 
+/// How long ago a task or process started, given its start in ticks since boot.
+pub fn age(machine: &mut (impl Machine + ?Sized), start: u64) -> Nanos {
+    machine.since_boot().since(Nanos(start * clock::tick().0))
+}
+
 /// All of it.
 pub trait System: Tasks + Memory + Machine {}
 

@@ -5,6 +5,7 @@
 //! plain data that can be stored, replayed and compared, and the two traits ([`Observe`],
 //! [`Actuate`]) through which the world is reached.
 
+mod access;
 mod balancing;
 mod change;
 mod fault;
@@ -18,6 +19,7 @@ mod set;
 mod snapshot;
 mod topology;
 
+pub use access::{Access, AccessSource};
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
 pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault};

@@ -10,6 +10,9 @@ pub struct Mechanisms {
     /// Tasks are left alone most of whose memory takes no hinting faults. (It is whoever looks that
     /// leaves them alone.)
     pub coverage: bool,
+    /// Where most of a process's memory is huge pages of the reserve, its accesses are sampled. (It is whoever
+    /// looks that samples them.)
+    pub accesses: bool,
     /// Memory that several processes map is one thing. (It is whoever looks that tells.)
     pub objects: bool,
     /// Virtual nodes stay whole. (It is whoever looks that tells them.)
@@ -42,10 +45,11 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     "pages",
     "interleave",
     "coverage",
+    "accesses",
     "objects",
     "units",
     "teams",
@@ -67,6 +71,7 @@ impl Default for Mechanisms {
             pages: true,
             interleave: true,
             coverage: true,
+            accesses: true,
             objects: true,
             units: true,
             teams: true,
@@ -91,6 +96,7 @@ impl Mechanisms {
             "pages" => &mut self.pages,
             "interleave" => &mut self.interleave,
             "coverage" => &mut self.coverage,
+            "accesses" => &mut self.accesses,
             "objects" => &mut self.objects,
             "units" => &mut self.units,
             "teams" => &mut self.teams,
@@ -129,6 +135,7 @@ mod tests {
             pages: false,
             interleave: false,
             coverage: false,
+            accesses: false,
             objects: false,
             units: false,
             teams: false,

@@ -17,6 +17,7 @@ use crate::rmap::{Moving, Mutex};
 use crate::workload::{PhaseSpec, Workload};
 use crate::{SimError, random::Stream};
 
+mod accesses;
 mod births;
 mod caches;
 pub mod mishaps;
@@ -146,6 +147,8 @@ pub(crate) struct Rest {
     pub owner: CpuSet,
     pub home: Option<NodeId>,
     pub observed: (u64, u64),
+    /// CPU time until its access is sampled next, where they are.
+    pub sample_ns: u64,
     /// Bytes that memory carried for it: until it was looked last, and a second.
     pub bytes_before: f64,
     pub bytes_s: u64,

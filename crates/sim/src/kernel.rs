@@ -85,7 +85,7 @@ impl Sim {
         (cost_ns, moving)
     }
 
-    fn touch(&self, t: usize, b: usize) -> Touch {
+    pub(crate) fn touch(&self, t: usize, b: usize) -> Touch {
         let task = &self.tasks[t];
         let process = &self.processes[task.process];
         let seen = process.seen[b];
@@ -106,7 +106,7 @@ impl Sim {
 
     /// Shows the fault to whoever observes, as the kernel's stream has it. Small pages of a block
     /// are touched one after the other by the same task: they are shown as one.
-    fn show(&mut self, touch: &Touch, home: NodeId, flags: u32, b: usize) {
+    pub(crate) fn show(&mut self, touch: &Touch, home: NodeId, flags: u32, b: usize) {
         self.faults.push(HintingFault {
             time: touch.time,
             tid: touch.task.tid,

@@ -93,8 +93,9 @@ impl Sim {
     fn observe_task(&mut self, t: usize) -> Option<Task> {
         let now = self.now;
         let process = &self.processes[self.tasks[t].process];
-        // As live: whose memory takes no hinting faults is left alone.
-        let (process, fixed) = (process.id, !process.hinting_faults);
+        // As live: whose memory takes no hinting faults is left alone if its accesses are not sampled either.
+        let seen = process.hinting_faults || self.options.sample_accesses;
+        let (process, fixed) = (process.id, !seen);
         let (task, rest) = (&self.tasks[t], &mut self.rest[t]);
         if task.state == State::Done {
             return None;

@@ -110,6 +110,9 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         machine = looking(process, None)?;
         (snapshot, _) = controller.plan(&mut machine)?;
     }
+    if !machine.sampled().is_empty() {
+        evidence = "its accesses, sampled (most of its memory takes no hinting faults)".into();
+    }
     let mut wanted = args.sample;
     while begin.elapsed().as_secs_f64() < wanted && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
@@ -135,6 +138,7 @@ fn looking(process: ProcessId, faults: Option<Box<dyn FaultSource>>) -> Result<L
     Ok(LiveMachine::new(LiveOptions {
         targets: vec![process],
         faults,
+        accesses: numaherd_sampling::sampler(),
         journal: Box::new(NoJournal),
         acts: false,
         coverage: true,

@@ -1,6 +1,5 @@
 //! `balance`: keep tasks and their memory together.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write as _;
@@ -19,9 +18,7 @@ use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::politely;
 use numaherd_linux::sys::{affinity, clock, identity};
-use numaherd_model::{
-    Action, FaultSource, Nanos, Observe as _, Outcome, ProcessId, Snapshot, WorldError,
-};
+use numaherd_model::{Action, FaultSource, Nanos, Observe as _, Outcome, ProcessId, WorldError};
 use numaherd_placement::{Herd, Mechanisms, Scan};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -30,8 +27,10 @@ use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Session, tell};
 use crate::targets::Targets;
 use crate::{interrupt, runs};
+use voice::Voice;
 
 mod scan;
+mod voice;
 
 /// Longest sleep between two looks at signals and at the supervisor.
 const NAP: Duration = Duration::from_millis(150);
@@ -152,9 +151,7 @@ struct Runner {
     told: Option<u32>,
     /// What the last turn came to, in words.
     said: Vec<String>,
-    /// Processes that were told to be left alone.
-    aside: BTreeMap<ProcessId, String>,
-    born_confined: u64,
+    voice: Voice,
     pace: Pace,
 }
 
@@ -186,6 +183,7 @@ impl Runner {
         let machine = LiveMachine::new(LiveOptions {
             targets: first,
             faults,
+            accesses: parts.accesses.then(numaherd_sampling::sampler).flatten(),
             journal: session.journal(),
             acts: !only_says(args),
             coverage: parts.coverage,
@@ -207,8 +205,7 @@ impl Runner {
             fault_pages: 0,
             told: None,
             said: Vec::new(),
-            aside: BTreeMap::new(),
-            born_confined: 0,
+            voice: Voice::default(),
             pace: Pace::new(),
         };
         Ok((runner, child))
@@ -249,12 +246,13 @@ impl Runner {
                 last_change = clock::monotonic();
                 self.summary.converged_at_ns = None;
             }
+            self.machine.settle(turn.rests());
             // A program that ends, or has its say once more, does not undo that.
             if turn.plan.converged {
                 self.summary.converged_at_ns = Some(last_change.0);
             }
             self.record(&turn);
-            self.tell_aside(&turn.snapshot);
+            self.voice.tell(&self.machine, &turn.snapshot);
             if args.once
                 && (turn.plan.converged || only_says(args) && !turn.plan.actions.is_empty())
             {
@@ -338,30 +336,6 @@ impl Runner {
             self.write(Event::Action { action: action.clone(), outcome: outcome.clone() });
         }
         self.said = said;
-    }
-
-    /// Says whose tasks are not placed, and why, and when that is over; and that a process may have miscounted.
-    fn tell_aside(&mut self, snapshot: &Snapshot) {
-        if self.born_confined == 0 && self.machine.born_confined() > 0 {
-            eprintln!(
-                "numaherd: a process was started by a placed thread and had the CPUs of one node \
-                 for a moment: if it counted them then (JVM, Go, OpenMP), it counted too few"
-            );
-        }
-        self.born_confined = self.machine.born_confined();
-        let aside = self.machine.left_alone();
-        for (process, why) in aside.iter().filter(|(process, _)| !self.aside.contains_key(process))
-        {
-            eprintln!(
-                "numaherd: process {process} is left alone: {why}; see 'numaherd advise -p {process}'"
-            );
-        }
-        let is_there = |process| snapshot.tasks.iter().any(|task| task.process == process);
-        let is_back = |process: &&ProcessId| !aside.contains_key(*process) && is_there(**process);
-        for process in self.aside.keys().filter(is_back) {
-            eprintln!("numaherd: process {process} is no longer left alone");
-        }
-        self.aside = aside;
     }
 
     fn write(&mut self, event: Event) {

@@ -16,6 +16,7 @@ use numaherd_lab::tools::Tools;
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity::{self, Capability};
 use numaherd_linux::{host, topology};
+use numaherd_model::{Nanos, Topology};
 use numaherd_report::Listing;
 use numaherd_trace::journal::check_owner;
 use serde::Serialize;
@@ -55,6 +56,7 @@ fn gather() -> Result<Facts> {
     let can = !matches!(faults, Choice::Unavailable { .. });
     let opened = (worth_trying && can)
         .then(|| FaultStream::open(&faults).map(drop).map_err(|error| error.to_string()));
+    let sampling = sampling(&topology);
     let has = identity::has;
     let folder = journals();
     let problem = can_keep(&folder).err();
@@ -75,11 +77,19 @@ fn gather() -> Result<Facts> {
         numa_balancing: knobs::read_number(root, Knob::NumaBalancing).unwrap_or_default(),
         faults,
         opened,
+        sampling,
         scan_periods: matches!(knobs::read(root, Knob::ScanPeriodMin), Ok(Some(_))),
         journals: (folder.display().to_string(), problem.map(|error| error.to_string())),
         left: left.into_iter().map(|(left, _)| left.run).collect(),
         lab: lab(),
     })
+}
+
+/// Whether accesses can be sampled: tried on every CPU, for a moment.
+fn sampling(topology: &Topology) -> Result<(), String> {
+    let mut sampler = numaherd_sampling::sampler().ok_or("not on this architecture")?;
+    let tried = sampler.watch(&[std::process::id()], &topology.cpus(), Nanos(1_000_000_000));
+    tried.map_err(|error| error.to_string())
 }
 
 /// Whether journals can be written in a folder, or in one that would be made; makes none.

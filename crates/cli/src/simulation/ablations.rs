@@ -6,7 +6,7 @@ use numaherd_placement::kernels::{
     Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
 };
 use numaherd_placement::{Herd, Mechanisms};
-use numaherd_sim::{Machine, Options, Parameters, Run, Sim, Workload};
+use numaherd_sim::{Machine, Options, Parameters, Run, Sim, Tie, Workload};
 
 fn run(
     workload: &str,
@@ -153,6 +153,31 @@ fn herd(machine: &Machine, workload: &Workload, bandwidth: bool, seed: u64) -> R
     let parts = Mechanisms { bandwidth, ..Mechanisms::default() };
     super::beside::balance(&mut sim, Herd::with(parts)).unwrap();
     sim.finish()
+}
+
+/// Huge pages of the reserve take no hinting faults: without samples of accesses nothing says who uses them, and
+/// herd leaves the process alone.
+#[test]
+fn without_sampled_accesses_memory_of_the_reserve_stays_where_it_is() {
+    let machine = Machine::parse("narrow", "narrow.toml", NARROW).unwrap();
+    let text = "title = \"reserve\"\n[[process]]\nthreads = 8\nmemory_mib = 64\nstart = \"first-touch\"\n\
+                bind = \"thread\"\nhinting_faults = false\n\
+                [[process.phase]]\nmemory = \"slice\"\ntimes = 640\n";
+    let workload = Workload::parse("reserve", "reserve.toml", text).unwrap();
+    let run = |sample_accesses, tie| {
+        let watch_faults = tie == Tie::Free;
+        let options = Options { watch_faults, sample_accesses, tie, ..Options::default() };
+        let mut sim = Sim::new(&machine, &workload, options).unwrap();
+        if watch_faults {
+            super::beside::balance(&mut sim, Herd::new()).unwrap();
+        }
+        sim.finish()
+    };
+    let bind = run(false, Tie::Bind);
+    let (with, without) = (run(true, Tie::Free), run(false, Tie::Free));
+    costs(50.0, &without, &with);
+    assert!(with.seconds <= bind.seconds * 1.05, "{} s, bound {} s", with.seconds, bind.seconds);
+    assert_eq!(with.faults, 0);
 }
 
 /// A line takes 64 ns locally, 134 ns remotely, 99 ns where half of it is remote, and memory carries

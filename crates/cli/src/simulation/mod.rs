@@ -69,6 +69,7 @@ impl Job<'_> {
             samples: watched,
             balancing: balancing(self.placement),
             watch_faults: herd(self.placement).is_some(),
+            sample_accesses: herd(self.placement).is_some(),
             scheduling: match self.kernel {
                 Kernel::Documents => Box::new(Fair),
                 Kernel::Lab => Box::new(Fair6),

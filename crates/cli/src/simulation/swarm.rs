@@ -134,6 +134,7 @@ fn fly(number: u64) -> Result<(), String> {
         huge_pages: dice.below(2) == 0,
         balancing: super::balancing(placement),
         watch_faults: super::herd(placement).is_some(),
+        sample_accesses: super::herd(placement).is_some(),
         mishaps,
         ..Options::default()
     };
@@ -184,6 +185,7 @@ fn late_moves(placement: impl Placement) -> u64 {
     let options = Options {
         balancing: super::balancing(SimPlacement::Herd),
         watch_faults: true,
+        sample_accesses: true,
         ..Options::default()
     };
     let mut sim = Sim::new(&machine, &workload, options).unwrap();

@@ -30,3 +30,27 @@ fn without_bpf_processes_and_their_memory_are_brought_together() {
     assert!(pages_moved, "{log}");
     bench.left_nothing();
 }
+
+/// Huge pages of the reserve take no hinting faults: their accesses are sampled, and threads come to their
+/// memory or it to them.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn who_uses_huge_pages_of_the_reserve_is_found_by_sampling() {
+    let bench = Bench::new();
+    let script = format!(
+        "{} cell --placement herd --reserve 8 --log log -- \
+             hugetlb --size 16M --seconds 6 > result",
+        program()
+    );
+    let words = ["lab", "run", "--no-distance", "--timeout", "150"];
+    let lab = run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
+    lab.tells(&["its accesses are sampled"]);
+    let result: Value = serde_json::from_str(&bench.shared("result")).unwrap();
+    // None of them the kernel's: it arms no such memory.
+    assert!(result["balance"]["tasks_placed"].as_u64() >= Some(8), "{result}");
+    let log = bench.shared("log");
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let last = lines.iter().rev().find_map(|line| line["strength_permille"].as_u64());
+    assert!(last >= Some(900), "{log}");
+    bench.left_nothing();
+}

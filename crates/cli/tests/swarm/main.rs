@@ -165,6 +165,7 @@ fn live(seed: u64) -> Story {
     let options = LiveOptions {
         targets,
         faults,
+        accesses: None,
         journal: Box::new(journal),
         acts: true,
         coverage: true,

@@ -12,6 +12,7 @@ const EDGES: &[(&str, Option<&[&str]>)] = &[
     ("sim", Some(&["model", "mempolicy", "scheduling"])),
     ("linux", Some(&["model", "mempolicy"])),
     ("bpf", Some(&["model"])),
+    ("sampling", Some(&["model"])),
     ("control", Some(&["model", "placement", "check"])),
     ("trace", Some(&["model"])),
     ("workloads", Some(&[])),

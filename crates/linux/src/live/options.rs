@@ -1,6 +1,6 @@
 //! What the live machine has to be told.
 
-use numaherd_model::{FaultSource, Journal, Nanos, ProcessId};
+use numaherd_model::{AccessSource, FaultSource, Journal, Nanos, ProcessId};
 
 /// How to set up a [`super::LiveMachine`].
 pub struct LiveOptions {
@@ -9,6 +9,9 @@ pub struct LiveOptions {
     pub targets: Vec<ProcessId>,
     /// Hinting faults; without them, evidence is where the pages of each process lie.
     pub faults: Option<Box<dyn FaultSource>>,
+    /// Samples of accesses, for processes most of whose memory takes no faults; without them, those are
+    /// left alone.
+    pub accesses: Option<Box<dyn AccessSource>>,
     /// Where changes are written down.
     pub journal: Box<dyn Journal>,
     /// Whether to act, or only to say what would be done.

@@ -5,22 +5,23 @@ use std::collections::BTreeMap;
 use numaherd_model::{Bytes, HintingFault, Nanos, ProcessId};
 
 use crate::memory::residence::{Residence, Unseen};
-use crate::sys::{clock, pages};
-use crate::system::System;
+use crate::sys::pages;
+use crate::system::{self, System};
 
 /// How often quotas are looked at, and how long a process counts as throttled after its group last
 /// ran out. Guessed: a hundred of the kernel's usual periods.
 const QUOTA_AGE: Nanos = Nanos(10_000_000_000);
 
-/// How often coverage is looked at. Guessed: soon after a program has begun to allocate.
-const COVERAGE_AGE: Nanos = Nanos(5_000_000_000);
+/// Bounds on how often coverage is looked at: when a process has become twice as old, for what is young
+/// allocates. Guessed.
+const COVERAGE_AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(5_000_000_000));
 
 /// A process's coverage below this, per mille, and its faults say little of where its memory is.
 const LEAST_COVERAGE_PERMILLE: u32 = 500;
 
 /// Where page tables have to be walked to know the coverage, this part of the time that a process
 /// lives goes into it at the most: 0.2 % of a CPU. Guessed.
-const WALK_PART: u64 = 500;
+pub const WALK_PART: u64 = 500;
 
 /// How soon one that was left alone for it is looked at again. Guessed.
 const HIDDEN_AGE: Nanos = Nanos(1_000_000_000);
@@ -40,7 +41,30 @@ const PAGE_WALK: Nanos = Nanos(100);
 /// How often it is looked whether a process's pages are to stay.
 const STAYS_AGE: Nanos = Nanos(30_000_000_000);
 
-/// Processes whose tasks are not placed.
+/// What hides most of a process's memory from its faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hidden {
+    /// What of its memory can be seen, per mille.
+    pub permille: u32,
+    /// What most of the rest is.
+    pub cause: Unseen,
+}
+
+impl Hidden {
+    /// `None` for a coverage that is high enough.
+    fn if_low(permille: u32, cause: Unseen) -> Option<Hidden> {
+        (permille < LEAST_COVERAGE_PERMILLE).then_some(Hidden { permille, cause })
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn told(self) -> String {
+        let (seen, cause) = (self.permille / 10, self.cause.told());
+        format!("only {seen} % of its memory can be seen in use, most of the rest is {cause}")
+    }
+}
+
+/// Processes whose tasks are not placed, or would not be if faults were all there is to go by.
 #[derive(Debug, Default)]
 pub struct Aside {
     quotas: BTreeMap<ProcessId, Quota>,
@@ -55,12 +79,12 @@ struct Seen {
     /// When page tables may be walked.
     walk: Nanos,
     /// What single mappings came to when they were walked last, and the memory there was.
-    walked: Option<(Bytes, Option<String>)>,
+    walked: Option<(Bytes, Option<Hidden>)>,
     /// Pages that faulted since then, and how often so many did that they spoke against what was found.
     heard: u64,
     contradicted: u32,
     /// Why its faults say little, if they do.
-    why: Option<String>,
+    why: Option<Hidden>,
 }
 
 #[derive(Debug)]
@@ -71,23 +95,6 @@ struct Quota {
 }
 
 impl Aside {
-    /// Whether a process's tasks are left alone. Where evidence is faults, so are those of a process
-    /// most of whose memory takes none.
-    pub fn has(
-        &mut self,
-        system: &mut dyn System,
-        process: ProcessId,
-        by_faults: bool,
-        now: Nanos,
-    ) -> bool {
-        self.is_throttled(system, process, now) || by_faults && self.is_hidden(system, process, now)
-    }
-
-    /// Whether a process's faults say little of where its memory is.
-    pub fn is_unseen(&self, process: ProcessId) -> bool {
-        self.coverage.get(&process).is_some_and(|seen| seen.why.is_some())
-    }
-
     /// These faults came in.
     pub fn hear(&mut self, faults: &[HintingFault]) {
         for (process, seen) in self.coverage.iter_mut().filter(|(_, seen)| seen.why.is_some()) {
@@ -96,13 +103,16 @@ impl Aside {
         }
     }
 
-    /// Who is, and why.
-    pub fn told(&self) -> impl Iterator<Item = (ProcessId, String)> + '_ {
+    /// Who is throttled, and why it is left alone.
+    pub fn throttled(&self) -> impl Iterator<Item = (ProcessId, String)> + '_ {
         let quotas = self.quotas.iter().filter(|(_, quota)| quota.throttled);
         let text = "its control group runs out of its quota of CPU time (cpu.max)";
-        let quotas = quotas.map(move |(process, _)| (*process, text.to_string()));
-        let hidden = |(process, seen): (&ProcessId, &Seen)| Some((*process, seen.why.clone()?));
-        quotas.chain(self.coverage.iter().filter_map(hidden))
+        quotas.map(move |(process, _)| (*process, text.to_string()))
+    }
+
+    /// Whose faults say little, and why.
+    pub fn all_hidden(&self) -> impl Iterator<Item = (ProcessId, Hidden)> + '_ {
+        self.coverage.iter().filter_map(|(process, seen)| Some((*process, seen.why?)))
     }
 
     /// Forgets processes that are no more.
@@ -111,7 +121,13 @@ impl Aside {
         self.coverage.retain(|process, _| alive(process));
     }
 
-    fn is_throttled(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) -> bool {
+    /// Whether a process's control group runs out of its quota.
+    pub fn is_throttled(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        now: Nanos,
+    ) -> bool {
         if let Some(known) = self.quotas.get(&process)
             && now.since(known.at) < QUOTA_AGE
         {
@@ -124,15 +140,26 @@ impl Aside {
         throttled
     }
 
-    fn is_hidden(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) -> bool {
+    /// What hides most of a process's memory, if something does.
+    pub fn hidden(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        now: Nanos,
+    ) -> Option<Hidden> {
         let first = Seen::new(now);
         let seen = self.coverage.entry(process).or_insert(first);
         if now >= seen.next {
-            seen.look(system, process, now);
-            let age = if seen.why.is_some() { HIDDEN_AGE } else { COVERAGE_AGE };
-            seen.next = Nanos(now.0 + age.0);
+            let age = system::age(system, process.start);
+            seen.look(system, process, age, now);
+            let wait = if seen.why.is_some() {
+                HIDDEN_AGE
+            } else {
+                age.clamp(COVERAGE_AGE.0, COVERAGE_AGE.1)
+            };
+            seen.next = Nanos(now.0 + wait.0);
         }
-        seen.why.is_some()
+        seen.why
     }
 }
 
@@ -144,20 +171,18 @@ impl Seen {
     /// A look at the sum first; at single mappings only where that shows nothing, there is more than
     /// a little, and it was found to be hidden or has changed by half since, and the process has lived
     /// long enough to be worth it.
-    fn look(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) {
+    fn look(&mut self, system: &mut dyn System, process: ProcessId, age: Nanos, now: Nanos) {
         let Some(cheap) = system.coverage(process.tgid) else {
             self.why = None;
             return;
         };
-        self.why = told(cheap.permille, cheap.cause);
-        if self.why.is_some() {
-            return;
+        self.why = Hidden::if_low(cheap.permille, cheap.cause);
+        if self.why.is_none() {
+            if self.is_worth_walking(cheap.resident, age, now) {
+                self.walk(system, process, cheap.resident);
+            }
+            self.why = self.walked.and_then(|(_, why)| why);
         }
-        let age = system.since_boot().0.saturating_sub(process.start * clock::tick().0);
-        if self.is_worth_walking(cheap.resident, Nanos(age), now) {
-            self.walk(system, process, cheap.resident);
-        }
-        self.why = self.walked.as_ref().and_then(|(_, why)| why.clone());
     }
 
     /// Whether to look at single mappings, for a process of this age with so much memory.
@@ -179,7 +204,7 @@ impl Seen {
     /// Whether more has faulted than goes with what was found.
     fn is_contradicted(&self, resident: Bytes) -> bool {
         let enough = (resident.pages(pages::size()).0 / CONTRADICTS) << self.contradicted.min(32);
-        self.walked.as_ref().is_some_and(|(_, why)| why.is_some()) && self.heard > enough
+        self.walked.is_some_and(|(_, why)| why.is_some()) && self.heard > enough
     }
 
     fn walk(&mut self, system: &mut dyn System, process: ProcessId, resident: Bytes) {
@@ -192,19 +217,11 @@ impl Seen {
         let much = |&(permille, _): &(u32, Unseen)| {
             resident.0 / 1000 * u64::from(1000_u32.saturating_sub(permille)) >= LEAST_WALKED.0
         };
-        let why = why.filter(much).and_then(|(permille, cause)| told(permille, cause));
+        let why = why.filter(much).and_then(|(permille, cause)| Hidden::if_low(permille, cause));
         self.walked = Some((resident, why));
         let end = system.monotonic();
         self.walk = Nanos(end.0 + end.since(begin).0 * WALK_PART);
     }
-}
-
-/// Why a coverage is too low, if it is.
-fn told(permille: u32, cause: Unseen) -> Option<String> {
-    (permille < LEAST_COVERAGE_PERMILLE).then(|| {
-        let (seen, cause) = (permille / 10, cause.told());
-        format!("only {seen} % of its memory can be seen in use, most of the rest is {cause}")
-    })
 }
 
 /// Processes whose pages are to stay where they are.
@@ -254,8 +271,9 @@ mod tests {
         let old = Nanos(u64::MAX);
         let mut aside = Aside::default();
         let process = ProcessId { tgid: 7, start: 1 };
-        let hidden = || Some((Bytes(64 << 20), Some("it has a policy".to_string())));
-        let seen = Seen { walked: hidden(), why: Some(String::new()), ..Seen::new(Nanos(10)) };
+        let why = Some(Hidden { permille: 0, cause: Unseen::Policy });
+        let walked = Some((Bytes(64 << 20), why));
+        let seen = Seen { walked, why, ..Seen::new(Nanos(10)) };
         aside.coverage.insert(process, seen);
         let worth = |aside: &Aside, now| {
             aside.coverage[&process].is_worth_walking(Bytes(64 << 20), old, Nanos(now))

@@ -8,7 +8,9 @@ use std::collections::VecDeque;
 
 use numaherd_model::{CpuId, CpuSet, ProcessId, TaskId};
 
-use super::{BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task};
+use super::{
+    BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task, accesses,
+};
 use crate::account::{LockUse, Place};
 use crate::layout::Layout;
 use crate::machine::LINE_BYTES;
@@ -209,6 +211,7 @@ impl Sim {
             allowed,
             home: None,
             observed: (0, 0),
+            sample_ns: accesses::EVERY_NS,
             bytes_before: 0.0,
             bytes_s: 0,
             ended: 0,

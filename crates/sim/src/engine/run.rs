@@ -26,6 +26,8 @@ pub struct Options {
     pub exact: bool,
     /// Keep hinting faults for whoever observes.
     pub watch_faults: bool,
+    /// Sample accesses, for whoever observes, of processes whose memory takes no hinting faults.
+    pub sample_accesses: bool,
     /// Keep a trace.
     pub trace: bool,
     /// Keep samples.
@@ -47,6 +49,7 @@ impl Default for Options {
             resolve_ns: 1_000_000,
             exact: false,
             watch_faults: false,
+            sample_accesses: false,
             trace: false,
             samples: false,
             mishaps: Vec::new(),

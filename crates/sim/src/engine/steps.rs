@@ -216,7 +216,11 @@ impl Sim {
         task.bytes += bytes;
         task.cpu_ns += ran;
         task.vruntime += ran;
-        self.processes[task.process].lines += step.lines;
+        let process = &mut self.processes[task.process];
+        process.lines += step.lines;
+        if self.options.sample_accesses && !process.hinting_faults {
+            self.sample_access(t, step.block as usize, ran);
+        }
     }
 
     pub(super) fn end_step(&mut self, t: usize) {

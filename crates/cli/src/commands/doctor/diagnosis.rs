@@ -21,6 +21,8 @@ pub struct Facts {
     pub faults: Choice,
     /// The kernel's answer where opening the stream was tried.
     pub opened: Option<Result<(), String>>,
+    /// What keeps accesses from being sampled, if so.
+    pub sampling: Result<(), String>,
     /// Whether the kernel's scan periods can be read.
     pub scan_periods: bool,
     /// Where undo journals go, and why they cannot, if so.
@@ -123,7 +125,8 @@ impl Facts {
             let told = "the firmware gives none: 10 and 20 are assumed";
             found.push(less("distances", State::Limited, told, "look for a firmware with a SLIT"));
         }
-        found.extend([self.balancing(), self.stream(), self.periods(), self.others()]);
+        found.extend([self.balancing(), self.stream(), self.samples()]);
+        found.extend([self.periods(), self.others()]);
         found.push(self.counts());
         found.extend(self.host.rivals.iter().map(|(name, pid)| {
             let told = format!("{name} runs (process {pid}) and places processes too");
@@ -190,6 +193,19 @@ impl Facts {
                 ok(topic, "should load (not tried: there is nothing to balance)")
             }
             None => ok(topic, "with addresses, through BPF: loaded and attached"),
+        }
+    }
+
+    fn samples(&self) -> Finding {
+        let topic = "samples of accesses";
+        match &self.sampling {
+            Ok(()) => ok(topic, "by the CPU clock, of processes in huge pages of the reserve"),
+            Err(why) => less(
+                topic,
+                State::Limited,
+                format!("none ({why}): processes in huge pages of the reserve are left alone"),
+                "run as root or with CAP_PERFMON, on 64-bit x86",
+            ),
         }
     }
 
@@ -272,7 +288,7 @@ impl Facts {
             row("CAP_SYS_PTRACE", ptrace, "seeing where other users' memory lies"),
             row("CAP_DAC_READ_SEARCH", read, "seeing which processes handle their own memory"),
             row("CAP_BPF", bpf || admin, "hinting faults"),
-            row("CAP_PERFMON", perfmon || admin, "hinting faults"),
+            row("CAP_PERFMON", perfmon || admin, "hinting faults, samples of accesses"),
             row("CAP_SYS_NICE", nice, "placing other users' tasks, moving shared pages"),
             row("CAP_SYS_ADMIN", admin && self.root, "--tune-kernel, as user root"),
         ]

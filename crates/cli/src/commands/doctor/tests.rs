@@ -29,6 +29,7 @@ fn good() -> Facts {
         numa_balancing: Some(1),
         faults: Choice::WithAddresses { cpu_bits: Some(13), functions: [1, 2] },
         opened: Some(Ok(())),
+        sampling: Ok(()),
         scan_periods: true,
         journals: ("/run/numaherd".into(), None),
         left: Vec::new(),
@@ -55,6 +56,13 @@ fn a_good_machine_has_nothing_to_complain_of() {
 fn what_is_missing_is_named_with_what_to_do() {
     let denied = "loading BPF programs needs CAP_BPF and CAP_PERFMON: run as root";
     let table: Vec<(Facts, &str, State, &str, &str)> = vec![
+        (
+            with(|f| f.sampling = Err("Permission denied".into())),
+            "samples of accesses",
+            State::Limited,
+            "none (Permission denied)",
+            "CAP_PERFMON",
+        ),
         (
             with(|f| f.topology.nodes.truncate(1)),
             "nodes",

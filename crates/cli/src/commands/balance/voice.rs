@@ -1,0 +1,54 @@
+//! What `balance` says on its own account of the processes in its care: each thing once.
+
+use std::collections::BTreeMap;
+
+use numaherd_linux::live::LiveMachine;
+use numaherd_model::{ProcessId, Snapshot};
+
+/// What was said so far.
+#[derive(Debug, Default)]
+pub struct Voice {
+    /// Processes that were told to be left alone.
+    aside: BTreeMap<ProcessId, String>,
+    /// Processes whose accesses were told to be sampled.
+    sampled: BTreeMap<ProcessId, String>,
+    born_confined: u64,
+}
+
+impl Voice {
+    /// Says whose tasks are not placed, and why, and when that is over; whose accesses are sampled; and that a
+    /// process may have miscounted.
+    pub fn tell(&mut self, machine: &LiveMachine, snapshot: &Snapshot) {
+        if self.born_confined == 0 && machine.born_confined() > 0 {
+            eprintln!(
+                "numaherd: a process was started by a placed thread and had the CPUs of one node \
+                 for a moment: if it counted them then (JVM, Go, OpenMP), it counted too few"
+            );
+        }
+        self.born_confined = machine.born_confined();
+        let sampled = machine.sampled();
+        for (process, why) in new(&sampled, &self.sampled) {
+            eprintln!("numaherd: process {process}: {why}; its accesses are sampled");
+        }
+        let aside = machine.left_alone();
+        for (process, why) in new(&aside, &self.aside) {
+            eprintln!(
+                "numaherd: process {process} is left alone: {why}; see 'numaherd advise -p {process}'"
+            );
+        }
+        let is_there = |process| snapshot.tasks.iter().any(|task| task.process == process);
+        let is_back = |process: &&ProcessId| !aside.contains_key(*process) && is_there(**process);
+        for process in self.aside.keys().filter(is_back) {
+            eprintln!("numaherd: process {process} is no longer left alone");
+        }
+        (self.aside, self.sampled) = (aside, sampled);
+    }
+}
+
+/// Those that were not there before.
+fn new<'a>(
+    now: &'a BTreeMap<ProcessId, String>,
+    before: &'a BTreeMap<ProcessId, String>,
+) -> impl Iterator<Item = (&'a ProcessId, &'a String)> {
+    now.iter().filter(|(process, _)| !before.contains_key(*process))
+}

@@ -1,0 +1,120 @@
+//! What [`numaherd_model::Actuate`] means on a running Linux: affinities by way of custody, pages by way of
+//! the mover.
+
+use std::collections::BTreeMap;
+
+use numaherd_model::{
+    Action, Actuate, CpuSet, NodeId, NodeState, Outcome, ProcessId, SkipReason, TaskId, WorldError,
+};
+
+use super::custody::Hands;
+use super::migrate::Destination;
+use super::{LiveMachine, read_error};
+use crate::sys::pages;
+
+impl Actuate for LiveMachine {
+    fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError> {
+        if !self.acts {
+            return Ok(vec![Outcome::Skipped(SkipReason::DryRun); actions.len()]);
+        }
+        let mut outcomes = vec![Outcome::Skipped(SkipReason::Gone); actions.len()];
+        // Moves to one node out of one address space are one call: each call has its price.
+        let mut moves: BTreeMap<(ProcessId, Destination), Vec<usize>> = BTreeMap::new();
+        for (index, action) in actions.iter().enumerate() {
+            outcomes[index] = match action {
+                Action::PlaceTask { task, node, cpus, .. } => {
+                    self.place(*task, Some((*node, cpus)))?
+                }
+                Action::ReleaseTask { task, .. } => self.place(*task, None)?,
+                Action::MovePages { region, len, to, .. } => {
+                    let addresses = region.start..region.start + len.0;
+                    let common = self.objects.as_ref();
+                    let shared = common.is_some_and(|o| o.has(region.process, &addresses));
+                    let to = Destination { node: *to, shared };
+                    moves.entry((region.process, to)).or_default().push(index);
+                    continue;
+                }
+            };
+            (self.beat)();
+        }
+        if !moves.is_empty() {
+            self.move_pages(actions, moves, &mut outcomes)?;
+        }
+        Ok(outcomes)
+    }
+}
+
+impl LiveMachine {
+    /// Pages that each node can take before it comes to its high watermark, as of now: others may
+    /// have filled it since the plan was made.
+    fn room(&mut self) -> Result<BTreeMap<NodeId, u64>, WorldError> {
+        let nodes = self.system.nodes().map_err(read_error)?;
+        let above = |node: &NodeState| node.free.0.saturating_sub(node.high_watermark.0);
+        Ok(nodes.iter().map(|node| (node.id, above(node))).collect())
+    }
+
+    /// Pages that just went to a node: what is free there counts them until it is read again.
+    fn arrived(&mut self, to: NodeId, pages: u64) {
+        if let Some((_, nodes, _)) = &mut self.nodes
+            && let Some(state) = nodes.iter_mut().find(|state| state.id == to)
+        {
+            state.free.0 = state.free.0.saturating_sub(pages);
+        }
+    }
+
+    /// Does the moves of each process to each node, given by their indices.
+    fn move_pages(
+        &mut self,
+        actions: &[&Action],
+        moves: BTreeMap<(ProcessId, Destination), Vec<usize>>,
+        outcomes: &mut [Outcome],
+    ) -> Result<(), WorldError> {
+        let mut room = self.room()?;
+        self.mover.on_cpus(self.topology.cpus().len());
+        for ((process, to), mut indices) in moves {
+            let now = self.system.monotonic();
+            if let Some(why) = self.stays.why(self.system.as_mut(), process, now) {
+                let alone = Outcome::Skipped(SkipReason::LeftAlone { why: why.into() });
+                indices.iter().for_each(|&index| outcomes[index] = alone.clone());
+                continue;
+            }
+            let room = room.entry(to.node).or_default();
+            indices.retain(|&index| {
+                let Action::MovePages { len, .. } = actions[index] else { return false };
+                let most = len.pages(pages::size()).0;
+                let fits = *room >= most;
+                *room -= if fits { most } else { 0 };
+                if !fits {
+                    let problem = format!("node {} has become short of memory", to.node);
+                    outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
+                }
+                fits
+            });
+            let range = |&index: &usize| match actions[index] {
+                Action::MovePages { region, len, .. } => region.start..region.start + len.0,
+                _ => 0..0,
+            };
+            let ranges: Vec<std::ops::Range<u64>> = indices.iter().map(range).collect();
+            let system = self.system.as_mut();
+            let moved = self.mover.move_ranges(system, process, &ranges, to, &mut self.beat);
+            for (index, outcome) in indices.into_iter().zip(moved) {
+                self.arrived(to.node, outcome.moved().0);
+                outcomes[index] = outcome;
+            }
+        }
+        Ok(())
+    }
+
+    fn place(
+        &mut self,
+        task: TaskId,
+        to: Option<(NodeId, &CpuSet)>,
+    ) -> Result<Outcome, WorldError> {
+        let Some(&process) = self.processes.get(&task) else {
+            return Ok(Outcome::Skipped(SkipReason::Gone));
+        };
+        let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
+        let mut hands = Hands { system, journal, acts: self.acts };
+        self.custody.place(&mut hands, (task, process), to)
+    }
+}
