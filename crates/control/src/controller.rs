@@ -3,9 +3,10 @@
 use numaherd_check::Checker;
 use numaherd_model::{
     Action, Actuate, HintingFault, Nanos, Observe, Outcome, Pages, Placement, Plan, SkipReason,
-    Snapshot, WorldError,
+    Snapshot, Waiting, WorldError,
 };
 
+use crate::awake::Awake;
 use crate::evidence::Evidence;
 use crate::gaps::Gaps;
 use crate::refusals::Refusals;
@@ -49,12 +50,6 @@ impl Turn {
         self.moved().0 > 0 || self.plan.actions.iter().zip(&self.outcomes).any(placed)
     }
 
-    /// Whether all has converged and nobody has just begun, who may be about to start others.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.plan.converged && self.snapshot.tasks.iter().all(|task| task.age >= YOUNG)
-    }
-
     /// Whether little is left to find out: nothing was planned, nearly all is local, and nobody has just begun.
     #[must_use]
     pub fn rests(&self) -> bool {
@@ -78,6 +73,7 @@ pub struct Controller<P> {
     evidence: Evidence,
     /// None where only faults are to tell.
     gaps: Option<Gaps>,
+    awake: Awake,
     refusals: Refusals,
     watch: Watch,
     faults: Vec<HintingFault>,
@@ -88,8 +84,9 @@ impl<P: Placement> Controller<P> {
     pub fn new(placement: P) -> Self {
         let (checker, evidence) = (Checker::new(), Evidence::new());
         let (refusals, watch) = (Refusals::default(), Watch::new(true));
-        let gaps = Some(Gaps::default());
-        Controller { placement, checker, evidence, gaps, refusals, watch, faults: Vec::new() }
+        let (gaps, awake) = (Some(Gaps::default()), Awake::default());
+        let faults = Vec::new();
+        Controller { placement, checker, evidence, gaps, awake, refusals, watch, faults }
     }
 
     /// Whether faults that tell of another phase are heard; they are, by default.
@@ -151,6 +148,7 @@ impl<P: Placement> Controller<P> {
     pub fn plan(&mut self, machine: &mut impl Observe) -> Result<(Snapshot, Plan), WorldError> {
         self.faults.clear();
         let mut snapshot = machine.observe(&mut self.faults)?;
+        let looks_again = self.awake.settle(&mut snapshot);
         snapshot.stirred = self.watch.is_stirred(&self.faults);
         if snapshot.stirred {
             self.evidence.fade();
@@ -158,11 +156,16 @@ impl<P: Placement> Controller<P> {
         }
         self.evidence.add(&self.faults, &snapshot);
         self.evidence.fill(&mut snapshot);
+        if looks_again {
+            let waiting = Some(Waiting::Look);
+            return Ok((snapshot, Plan { waiting, ..Plan::default() }));
+        }
         if let Some(gaps) = &mut self.gaps {
             gaps.fill(machine, &mut snapshot);
         }
         self.refusals.fill(&mut snapshot);
         let plan = self.placement.decide(&snapshot);
+        self.awake.turned(plan.converged);
         self.watch.turned(plan.converged.then_some(plan.strength_permille));
         Ok((snapshot, plan))
     }

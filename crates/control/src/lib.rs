@@ -2,6 +2,7 @@
 //!
 //! | module | owns |
 //! |---|---|
+//! | [`awake`] | whether how busy tasks were says what they do now |
 //! | [`evidence`] | who touched which memory, summed up from hinting faults |
 //! | [`region`] | the same of one region, page by page |
 //! | [`gaps`] | what page tables tell while faults do not |
@@ -12,6 +13,7 @@
 //!
 //! No clock and no thread: the caller sleeps and records.
 
+pub mod awake;
 pub mod controller;
 pub mod evidence;
 pub mod gaps;

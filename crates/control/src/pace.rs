@@ -4,7 +4,7 @@
 //! everything has converged: the loop itself runs on the CPUs it looks after. Listening for faults
 //! costs next to nothing, so enough of those end a wait ([`Pace::wakes`]).
 
-use numaherd_model::{EvidenceGrade, Nanos};
+use numaherd_model::{EvidenceGrade, Nanos, Waiting};
 
 use crate::controller::Turn;
 
@@ -18,11 +18,6 @@ const SLOW: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(5_000_000_000));
 /// Faults that are worth a look. Guessed: a scan of the kernel's makes more; where one comes now and
 /// then, a look for each took a quarter of a CPU (shared).
 const WORTH_A_LOOK: usize = 8;
-
-/// How busy a task was over this long says little of what it does now, if something has just begun: of a numa01
-/// whose second process had initialised itself for a second, its main thread was placed, and another thread, for
-/// want of a CPU, with the other process. Guessed.
-const STALE: Nanos = Nanos(300_000_000);
 
 /// Wait after a turn with nothing to do for long, in units of its CPU time: 0.4 % of a CPU.
 const SLOW_REST: u64 = 250;
@@ -55,6 +50,7 @@ impl Pace {
     /// does not count: whoever is new is looked at more closely once, and is just what is waited for.
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
         let most = match found {
+            Found::Unsure => return Pace::SOON,
             Found::More => QUICK,
             Found::Nothing => SLOW.0,
             Found::Converged => Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)),
@@ -64,14 +60,6 @@ impl Pace {
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
         self.least = least.max(Pace::SOON);
         if acted { BRIEF } else { self.wait.max(least) }
-    }
-
-    /// Whether it is too long ago that anybody looked how busy tasks are for a look that has evidence: they may
-    /// have begun in the meantime what the evidence is of. Then they have to be looked at twice; not where waits
-    /// are long because looking is dear.
-    #[must_use]
-    pub fn is_stale(&self, waited: Nanos, heard: usize) -> bool {
-        waited >= STALE.max(Nanos(2 * self.least.0)) && heard >= WORTH_A_LOOK
     }
 
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.
@@ -84,6 +72,8 @@ impl Pace {
 /// What a turn found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
+    /// That it takes another look.
+    Unsure,
     /// New evidence.
     More,
     /// Hardly more than the turn before: the next will decide the same.
@@ -97,6 +87,7 @@ impl Found {
     #[must_use]
     pub fn of(turn: &Turn) -> Found {
         match (turn.plan.converged, turn.faults < WORTH_A_LOOK) {
+            _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
             (true, _) => Found::Converged,
             (_, true) if turn.snapshot.grade == EvidenceGrade::HintingFaults => Found::Nothing,
             _ => Found::More,
@@ -150,13 +141,11 @@ mod tests {
     }
 
     #[test]
-    fn evidence_after_a_long_wait_is_of_what_has_just_begun() {
+    fn another_look_follows_soon() {
         let mut pace = Pace::new();
-        assert!(pace.is_stale(STALE, 8));
-        assert!(!pace.is_stale(Nanos(STALE.0 - 1), 8) && !pace.is_stale(STALE, 7));
-        // Looking takes 100 ms, so it waits 300 at the least.
-        (0..2).for_each(|_| _ = pace.next(false, Found::More, Nanos(100_000_000)));
-        assert!(!pace.is_stale(STALE, 8) && pace.is_stale(Nanos(2 * STALE.0), 8));
+        (0..4).for_each(|_| _ = pace.next(false, Found::Nothing, Nanos(0)));
+        assert_eq!(pace.next(false, Found::Unsure, Nanos(0)), Pace::SOON);
+        assert_eq!(pace.next(false, Found::Nothing, Nanos(0)), SLOW.0);
     }
 
     #[test]

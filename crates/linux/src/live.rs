@@ -386,11 +386,6 @@ impl Observe for LiveMachine {
         Ok(snapshot)
     }
 
-    fn begin_anew(&mut self) -> Result<(), WorldError> {
-        let now = self.system.monotonic();
-        self.read_tasks(now).map(|_| ())
-    }
-
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {
         gaps::pages_lie(self.system.as_mut(), process)
     }

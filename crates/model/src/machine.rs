@@ -53,15 +53,6 @@ pub trait Observe {
     /// [`WorldError::NoTasks`] when nothing is left to look after.
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError>;
 
-    /// Begins to measure anew how busy tasks are, for the next observation: it tells that since the last one,
-    /// which may have been before what they do now. Nothing where that is not measured.
-    ///
-    /// # Errors
-    /// The tasks cannot be read.
-    fn begin_anew(&mut self) -> Result<(), WorldError> {
-        Ok(())
-    }
-
     /// About how many of a process's pages lie on each node, ascending, by its page tables; none where that
     /// cannot be told, or may not be. A few pages are looked up, however large it is.
     fn pages_lie(&mut self, _process: ProcessId) -> Vec<(NodeId, Pages)> {

@@ -212,4 +212,6 @@ pub enum Waiting {
         /// Pairs of touches seen.
         pairs: u64,
     },
+    /// Another look: how busy tasks were over the time since the last one is not what they do now.
+    Look,
 }

@@ -72,11 +72,6 @@ impl Observe for Sim {
         })
     }
 
-    fn begin_anew(&mut self) -> Result<(), WorldError> {
-        (0..self.tasks.len()).for_each(|t| _ = self.observe_task(t));
-        Ok(())
-    }
-
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {
         let found = self.processes.iter().find(|one| one.id == process);
         let mut nodes: BTreeMap<NodeId, Pages> = BTreeMap::new();

@@ -18,7 +18,7 @@ use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::politely;
 use numaherd_linux::sys::{affinity, clock, identity};
-use numaherd_model::{Action, FaultSource, Nanos, Observe as _, Outcome, ProcessId, WorldError};
+use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
 use numaherd_placement::{Herd, Mechanisms, Scan};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -295,12 +295,7 @@ impl Runner {
                 }
                 std::thread::sleep(left.min(nap));
             }
-            let waited = Nanos(begun.elapsed().as_nanos() as u64);
             before = clock::cpu_time();
-            if !turn.is_settled() && self.pace.is_stale(waited, self.machine.listen()?.len()) {
-                self.machine.begin_anew()?;
-                std::thread::sleep(Duration::from_nanos(Pace::SOON.0));
-            }
         }
     }
 

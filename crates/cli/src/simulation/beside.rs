@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use numaherd_control::{Controller, Found, Pace};
-use numaherd_model::{Nanos, Observe as _, Placement, WorldError};
+use numaherd_model::{Nanos, Placement, WorldError};
 use numaherd_placement::Scan;
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
@@ -65,10 +65,6 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
             if wakes {
                 next = sim.time();
             }
-        }
-        if !turn.is_settled() && pace.is_stale(sim.time().since(begun), sim.heard().len()) {
-            sim.begin_anew()?;
-            next = Nanos(sim.time().0 + Pace::SOON.0);
         }
     }
     Ok(balanced)

@@ -113,6 +113,7 @@ pub fn summary(lines: &[Line]) -> Summary {
 fn told_of(waiting: &numaherd_model::Waiting) -> String {
     match waiting {
         numaherd_model::Waiting::Evidence { .. } => "faults of more of the busy tasks".into(),
+        numaherd_model::Waiting::Look => "another look at who is busy".into(),
         numaherd_model::Waiting::Sharing { process, .. } => {
             format!("signs whether the threads of process {} share memory", process.tgid)
         }
