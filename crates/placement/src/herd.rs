@@ -373,12 +373,11 @@ impl Herd {
         outlook: &Outlook,
         follow: &[Action],
     ) -> Vec<Action> {
-        let most = pages::MOST_BYTES.pages(snapshot.page_size);
         let moving = |action: &Action| match action {
             Action::MovePages { pages, .. } => pages.0,
             _ => 0,
         };
-        let left = Pages(most.0 - follow.iter().map(moving).sum::<u64>());
+        let left = Pages(pages::most(snapshot).0 - follow.iter().map(moving).sum::<u64>());
         let mut actions = interleave::gather(snapshot, demand, outlook, left);
         actions.retain(|action| self.may_move_again(action, snapshot.time));
         actions
@@ -391,8 +390,7 @@ impl Herd {
         if !(calm && self.mechanisms.pages && self.mechanisms.interleave) {
             return Vec::new();
         }
-        let most = pages::MOST_BYTES.pages(snapshot.page_size);
-        let mut actions = interleave::spread(snapshot, demand, outlook, most);
+        let mut actions = interleave::spread(snapshot, demand, outlook, pages::most(snapshot));
         actions.retain(|action| self.may_move_again(action, now));
         actions
     }

@@ -4,7 +4,7 @@
 //! it included, if most of its use comes from there. The most misplaced go first, and a plan
 //! moves a bounded amount, so that the loop looks again soon.
 
-use numaherd_model::{Action, Bytes, NodeId, Pages, Reason, Snapshot};
+use numaherd_model::{Action, Bytes, Nanos, NodeId, Pages, Reason, Snapshot};
 
 use crate::demand::Demand;
 use crate::outlook::{Outlook, Prospect};
@@ -20,8 +20,20 @@ pub const MIN_KNOWN_PAGES: u64 = 4;
 /// kernel's faults will bring are not worth a call each.
 const MIN_MISPLACED_PERMILLE: u64 = 60;
 
-/// Most memory that one plan moves.
-pub const MOST_BYTES: Bytes = Bytes(16 << 20);
+/// What one plan moves takes so long, of one CPU; as much memory as that is, or this. Guessed: so little that who
+/// moves looks again a few times a second, and so much that looking is not what takes the time: at 1 us a page
+/// that is 1 GB, where a fixed 16 MiB a turn would be 0.5 GB a second.
+const MOST_TIME: Nanos = Nanos(250_000_000);
+const LEAST_BYTES: Bytes = Bytes(16 << 20);
+
+/// Most that one plan moves.
+///
+/// Example: pages of 4 KiB that take 8 us each: 31,250, or 122 MiB; of those that take 100 us, 4096, or 16 MiB.
+#[must_use]
+pub fn most(snapshot: &Snapshot) -> Pages {
+    let in_time = MOST_TIME.0 / snapshot.costs.page_move.0.max(1);
+    Pages(in_time.max(LEAST_BYTES.pages(snapshot.page_size).0))
+}
 
 /// The moves, most misplaced first.
 #[must_use]
@@ -46,7 +58,7 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Ac
         }
     }
     moves.sort_by_key(|&(pages, r, ..)| (std::cmp::Reverse(pages), r));
-    let mut left = MOST_BYTES.pages(snapshot.page_size);
+    let mut left = most(snapshot);
     let mut actions = Vec::new();
     for (pages, r, to, permille) in moves {
         if pages > left {
@@ -127,9 +139,22 @@ mod tests {
         for r in 0..20 {
             scene.region(r, &[(1, 100)], &[(0, 60 + r), (1, 30)]);
         }
+        assert_eq!(planned(&scene, &[1]).len(), 20);
+        scene.edit().costs.page_move = Nanos(100_000);
         let moves = planned(&scene, &[1]);
         assert!(moves.windows(2).all(|pair| pair[0].0 >= pair[1].0));
-        assert!(moves.iter().map(|m| m.0).sum::<u64>() <= 4096 && moves.len() >= 8, "{moves:?}");
+        let pages = moves.iter().map(|m| m.0).sum::<u64>();
+        assert!((3700..=4096).contains(&pages), "{moves:?}");
+    }
+
+    #[test]
+    fn a_plan_moves_what_takes_a_quarter_of_a_second_and_16_mib_at_least() {
+        let mut scene = Scene::two_by_four();
+        let mut most = |each| {
+            scene.edit().costs.page_move = Nanos(each);
+            super::most(&scene.snapshot()).0
+        };
+        assert_eq!([most(8_000), most(1_000), most(100_000)], [31_250, 250_000, 4096]);
     }
 
     #[test]

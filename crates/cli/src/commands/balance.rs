@@ -16,7 +16,7 @@ use numaherd_linux::knobs::Knob;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
-use numaherd_linux::sys::priority::politely;
+use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, identity};
 use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
 use numaherd_placement::{Herd, Mechanisms, Scan};
@@ -218,6 +218,7 @@ impl Runner {
         mut child: Option<&mut Child>,
         interrupted: &AtomicBool,
     ) -> Result<ExitCode> {
+        go_first();
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
         let mut rotation = Rotation::new();
