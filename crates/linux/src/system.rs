@@ -96,31 +96,29 @@ pub trait Memory {
     /// # Errors
     /// The process has ended or belongs to someone else.
     fn locate(&mut self, tgid: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError>;
-    /// Moves the pages at these addresses, with `shared` also those that other processes map; one
-    /// answer an address.
+    /// Moves pages; one answer an address.
     ///
     /// # Errors
     /// The process has ended or belongs to someone else, or there is no such node.
-    fn migrate(
-        &mut self,
-        tgid: u32,
-        addresses: &[u64],
-        to: NodeId,
-        shared: bool,
-    ) -> Result<Vec<PageStatus>, SysError>;
-    /// The same of several lots of addresses, at once where the kernel can.
+    fn migrate(&mut self, tgid: u32, lot: &Lot) -> Result<Vec<PageStatus>, SysError>;
+    /// The same of several lots, at once where the kernel can.
     ///
     /// # Errors
     /// For each lot, as for one.
-    fn migrate_lots(
-        &mut self,
-        tgid: u32,
-        lots: &[Vec<u64>],
-        to: NodeId,
-        shared: bool,
-    ) -> Vec<Result<Vec<PageStatus>, SysError>> {
-        lots.iter().map(|addresses| self.migrate(tgid, addresses, to, shared)).collect()
+    fn migrate_lots(&mut self, tgid: u32, lots: &[Lot]) -> Vec<Result<Vec<PageStatus>, SysError>> {
+        lots.iter().map(|lot| self.migrate(tgid, lot)).collect()
     }
+}
+
+/// Pages that go to one node together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lot {
+    /// Where to.
+    pub to: NodeId,
+    /// With those that other processes map.
+    pub shared: bool,
+    /// Of the pages.
+    pub addresses: Vec<u64>,
 }
 
 /// The machine as a whole.
@@ -278,34 +276,22 @@ impl Memory for Running {
         Ok(status.into_iter().map(PageStatus::from_raw).collect())
     }
 
-    fn migrate(
-        &mut self,
-        tgid: u32,
-        addresses: &[u64],
-        to: NodeId,
-        shared: bool,
-    ) -> Result<Vec<PageStatus>, SysError> {
-        migrate(tgid, addresses, to, shared)
+    fn migrate(&mut self, tgid: u32, lot: &Lot) -> Result<Vec<PageStatus>, SysError> {
+        migrate(tgid, lot)
     }
 
     /// Each lot in a thread of its own: a new thread starts on a CPU that has least to do, so that
     /// where all are busy, all lose alike.
-    fn migrate_lots(
-        &mut self,
-        tgid: u32,
-        lots: &[Vec<u64>],
-        to: NodeId,
-        shared: bool,
-    ) -> Vec<Result<Vec<PageStatus>, SysError>> {
+    fn migrate_lots(&mut self, tgid: u32, lots: &[Lot]) -> Vec<Result<Vec<PageStatus>, SysError>> {
         std::thread::scope(|scope| {
             let spawn = |lot| {
                 scope.spawn(move || {
                     // Whoever touches a page on its way waits for us.
                     priority::go_first();
-                    migrate(tgid, lot, to, shared)
+                    migrate(tgid, lot)
                 })
             };
-            let workers: Vec<_> = lots.iter().map(Vec::as_slice).map(spawn).collect();
+            let workers: Vec<_> = lots.iter().map(spawn).collect();
             let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
                 worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             };
@@ -314,14 +300,9 @@ impl Memory for Running {
     }
 }
 
-fn migrate(
-    tgid: u32,
-    addresses: &[u64],
-    to: NodeId,
-    shared: bool,
-) -> Result<Vec<PageStatus>, SysError> {
+fn migrate(tgid: u32, lot: &Lot) -> Result<Vec<PageStatus>, SysError> {
     let mut status = Vec::new();
-    pages::migrate(tgid, addresses, Target::One(to), shared, &mut status)?;
+    pages::migrate(tgid, &lot.addresses, Target::One(lot.to), lot.shared, &mut status)?;
     Ok(status.into_iter().map(PageStatus::from_raw).collect())
 }
 

@@ -14,7 +14,7 @@ use numaherd_linux::process::{SchedStat, TaskStat};
 use numaherd_linux::respect::Coverage;
 use numaherd_linux::sys::SysError;
 use numaherd_linux::sys::pages::PageStatus;
-use numaherd_linux::system::{Machine, Memory, Tasks};
+use numaherd_linux::system::{Lot, Machine, Memory, Tasks};
 use numaherd_model::{
     Bytes, CpuId, CpuSet, FaultFlags, FaultSource, HintingFault, Nanos, NodeId, NodeState, Pages,
     TaskId, Topology,
@@ -185,13 +185,8 @@ impl Memory for Shared {
         Ok(addresses.iter().map(place).collect())
     }
 
-    fn migrate(
-        &mut self,
-        tgid: u32,
-        addresses: &[u64],
-        to: NodeId,
-        _: bool,
-    ) -> Result<Vec<PageStatus>, SysError> {
+    fn migrate(&mut self, tgid: u32, lot: &Lot) -> Result<Vec<PageStatus>, SysError> {
+        let (to, addresses) = (lot.to, &lot.addresses);
         let kernel = &mut *self.0.borrow_mut();
         if !kernel.may_act() {
             return Err(refused("move_pages", ErrorKind::Other));

@@ -8,9 +8,12 @@ use numaherd_model::{
 };
 
 use super::custody::Hands;
-use super::migrate::Destination;
+use super::migrate::{Destination, Journey};
 use super::{LiveMachine, read_error};
 use crate::sys::pages;
+
+/// Indices of the moves of each process to each place.
+type Moves = BTreeMap<ProcessId, BTreeMap<Destination, Vec<usize>>>;
 
 impl Actuate for LiveMachine {
     fn apply(&mut self, actions: &[&Action]) -> Result<Vec<Outcome>, WorldError> {
@@ -19,7 +22,7 @@ impl Actuate for LiveMachine {
         }
         let mut outcomes = vec![Outcome::Skipped(SkipReason::Gone); actions.len()];
         // Moves to one node out of one address space are one call: each call has its price.
-        let mut moves: BTreeMap<(ProcessId, Destination), Vec<usize>> = BTreeMap::new();
+        let mut moves = Moves::new();
         for (index, action) in actions.iter().enumerate() {
             outcomes[index] = match action {
                 Action::PlaceTask { task, node, cpus, .. } => {
@@ -31,7 +34,8 @@ impl Actuate for LiveMachine {
                     let common = self.objects.as_ref();
                     let shared = common.is_some_and(|o| o.has(region.process, &addresses));
                     let to = Destination { node: *to, shared };
-                    moves.entry((region.process, to)).or_default().push(index);
+                    let of_process = moves.entry(region.process).or_default();
+                    of_process.entry(to).or_default().push(index);
                     continue;
                 }
             };
@@ -62,44 +66,52 @@ impl LiveMachine {
         }
     }
 
-    /// Does the moves of each process to each node, given by their indices.
+    /// Does the moves of each process, given by their indices.
     fn move_pages(
         &mut self,
         actions: &[&Action],
-        moves: BTreeMap<(ProcessId, Destination), Vec<usize>>,
+        moves: Moves,
         outcomes: &mut [Outcome],
     ) -> Result<(), WorldError> {
         let mut room = self.room()?;
         self.mover.on_cpus(self.topology.cpus().len());
-        for ((process, to), mut indices) in moves {
+        for (process, mut moves) in moves {
             let now = self.system.monotonic();
             if let Some(why) = self.stays.why(self.system.as_mut(), process, now) {
                 let alone = Outcome::Skipped(SkipReason::LeftAlone { why: why.into() });
-                indices.iter().for_each(|&index| outcomes[index] = alone.clone());
+                moves.values().flatten().for_each(|&index| outcomes[index] = alone.clone());
                 continue;
             }
-            let room = room.entry(to.node).or_default();
-            indices.retain(|&index| {
-                let Action::MovePages { len, .. } = actions[index] else { return false };
-                let most = len.pages(pages::size()).0;
-                let fits = *room >= most;
-                *room -= if fits { most } else { 0 };
-                if !fits {
-                    let problem = format!("node {} has become short of memory", to.node);
-                    outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
-                }
-                fits
-            });
+            for (to, indices) in &mut moves {
+                let room = room.entry(to.node).or_default();
+                indices.retain(|&index| {
+                    let Action::MovePages { len, .. } = actions[index] else { return false };
+                    let most = len.pages(pages::size()).0;
+                    let fits = *room >= most;
+                    *room -= if fits { most } else { 0 };
+                    if !fits {
+                        let problem = format!("node {} has become short of memory", to.node);
+                        outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
+                    }
+                    fits
+                });
+            }
             let range = |&index: &usize| match actions[index] {
                 Action::MovePages { region, len, .. } => region.start..region.start + len.0,
                 _ => 0..0,
             };
-            let ranges: Vec<std::ops::Range<u64>> = indices.iter().map(range).collect();
+            let journey = |(to, indices): (&Destination, &Vec<usize>)| Journey {
+                to: *to,
+                ranges: indices.iter().map(range).collect(),
+            };
+            let journeys: Vec<Journey> = moves.iter().map(journey).collect();
             let system = self.system.as_mut();
-            let moved = self.mover.move_ranges(system, process, &ranges, to, &mut self.beat);
-            for (index, outcome) in indices.into_iter().zip(moved) {
-                self.arrived(to.node, outcome.moved().0);
-                outcomes[index] = outcome;
+            let told = self.mover.move_all(system, process, &journeys, &mut self.beat);
+            for ((to, indices), told) in moves.into_iter().zip(told) {
+                for (index, outcome) in indices.into_iter().zip(told) {
+                    self.arrived(to.node, outcome.moved().0);
+                    outcomes[index] = outcome;
+                }
             }
         }
         Ok(())

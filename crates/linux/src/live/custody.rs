@@ -77,8 +77,14 @@ pub(crate) fn usable(
     tgid: u32,
     tid: u32,
 ) -> Result<CpuSet, crate::ReadError> {
+    let cpuset = system.cpuset(tgid, tid);
+    usable_of(system, cpuset.as_ref())
+}
+
+/// CPUs of a cpuset that are online; without one, all of those.
+fn usable_of(system: &mut dyn System, cpuset: Option<&CpuSet>) -> Result<CpuSet, crate::ReadError> {
     let online = system.online()?;
-    let cpuset = system.cpuset(tgid, tid).map(|cpuset| cpuset.intersection(&online));
+    let cpuset = cpuset.map(|cpuset| cpuset.intersection(&online));
     Ok(cpuset.filter(|cpus| !cpus.is_empty()).unwrap_or(online))
 }
 
@@ -291,13 +297,16 @@ impl Custody {
                 ours.owner
             }
             None => {
-                let usable = hands.usable(process.tgid, task.tid)?;
-                let possible = hands.system.possible().map_err(read_error)?;
                 let mask = hands.system.mask(process.tgid, task.tid);
                 match (hands.system.cpuset(process.tgid, task.tid), mask) {
                     // Nothing but the mask says where it may run.
                     (None, Some(mask)) => mask,
-                    _ => allowance::owners(&current, &usable, &possible),
+                    (cpuset, _) => {
+                        let usable =
+                            usable_of(hands.system, cpuset.as_ref()).map_err(read_error)?;
+                        let possible = hands.system.possible().map_err(read_error)?;
+                        allowance::owners(&current, &usable, &possible)
+                    }
                 }
             }
         };

@@ -8,10 +8,10 @@ use std::ops::Range;
 
 use numaherd_model::NodeId;
 
-use super::migrate::Destination;
+use super::migrate::{Destination, Journey};
 use crate::sys::SysError;
 use crate::sys::pages::PageStatus;
-use crate::system::System;
+use crate::system::{Lot, System};
 
 /// Size and alignment.
 pub const BYTES: u64 = 2 << 20;
@@ -19,42 +19,52 @@ pub const BYTES: u64 = 2 << 20;
 /// Pages looked up of each, the first among them. Guessed.
 const SAMPLES: u64 = 8;
 
-/// Moves what looks like a huge page that is not on `to` yet, in so many lots at once; calls `beat` before.
-/// Answers the first addresses of those that came whole, ascending; `None` where nothing looked like one, or
-/// the node had no room.
+/// Moves what looks like a huge page that is not where it should be, in about so many lots at once, whatever
+/// nodes they go to; calls `beat` before. Answers the first addresses of those that came whole, ascending; `None`
+/// where nothing looked like one, or no node had room.
 ///
 /// # Errors
 /// The process has ended or belongs to someone else, or there is no such node.
 pub fn move_whole(
     system: &mut dyn System,
     tgid: u32,
-    ranges: &[Range<u64>],
-    to: Destination,
+    journeys: &[Journey],
     at_once: usize,
     beat: &mut dyn FnMut(),
 ) -> Result<Option<Vec<u64>>, SysError> {
-    let mut pieces: Vec<u64> = ranges.iter().flat_map(pieces).collect();
-    pieces.sort_unstable();
-    let elsewhere = |places: &[PageStatus]| match places[0] {
-        PageStatus::On(from) => from != to.node && are_on(places, from),
-        _ => false,
-    };
-    let candidates = choose(system, tgid, pieces, elsewhere)?;
-    if candidates.is_empty() {
+    let mut going: Vec<(Destination, Vec<u64>)> = Vec::new();
+    for Journey { to, ranges } in journeys {
+        let mut pieces: Vec<u64> = ranges.iter().flat_map(pieces).collect();
+        pieces.sort_unstable();
+        let elsewhere = |places: &[PageStatus]| match places[0] {
+            PageStatus::On(from) => from != to.node && are_on(places, from),
+            _ => false,
+        };
+        going.push((*to, choose(system, tgid, pieces, elsewhere)?));
+    }
+    let all: usize = going.iter().map(|(_, pieces)| pieces.len()).sum();
+    if all == 0 {
         return Ok(None);
     }
     beat();
-    let lots = candidates.chunks(candidates.len().div_ceil(at_once.max(1)));
-    let lots: Vec<Vec<u64>> = lots.map(<[u64]>::to_vec).collect();
+    let most = all.div_ceil(at_once.max(1));
+    let of = |(to, pieces): &(Destination, Vec<u64>)| {
+        pieces.chunks(most).map(|lot| to.lot(lot.to_vec())).collect::<Vec<Lot>>()
+    };
+    let lots: Vec<Lot> = going.iter().flat_map(of).collect();
     let mut full = false;
-    for said in system.migrate_lots(tgid, &lots, to.node, to.shared) {
+    for said in system.migrate_lots(tgid, &lots) {
         match said {
             // What the other lots moved has moved.
             Err(error) if error.is_full() => full = true,
             said => _ = said?,
         }
     }
-    let whole = choose(system, tgid, candidates, |places| are_on(places, to.node))?;
+    let mut whole = Vec::new();
+    for (to, pieces) in going {
+        whole.extend(choose(system, tgid, pieces, |places| are_on(places, to.node))?);
+    }
+    whole.sort_unstable();
     Ok((!full || !whole.is_empty()).then_some(whole))
 }
 

@@ -28,7 +28,7 @@ use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, S
 use super::huge;
 use crate::sys::SysError;
 use crate::sys::pages::{self, PageStatus};
-use crate::system::System;
+use crate::system::{Lot, System};
 
 /// Most pages of one call. Guessed: 16 MiB, a fraction of a second even where a page takes
 /// 50 us.
@@ -62,6 +62,20 @@ pub struct Destination {
     pub node: NodeId,
     /// With those that other processes map too.
     pub shared: bool,
+}
+
+impl Destination {
+    /// These pages, on their way there.
+    pub fn lot(self, addresses: Vec<u64>) -> Lot {
+        Lot { to: self.node, shared: self.shared, addresses }
+    }
+}
+
+/// What of a process goes to one place.
+#[derive(Clone, Debug)]
+pub struct Journey {
+    pub to: Destination,
+    pub ranges: Vec<Range<u64>>,
 }
 
 /// A page that is not where it should be.
@@ -106,54 +120,80 @@ impl Mover {
         fits.clamp(TOGETHER.0, TOGETHER.1) as usize
     }
 
-    /// Moves whatever of the ranges is not on `to` yet; calls `beat` between calls. Answers an
-    /// outcome for each range.
-    pub fn move_ranges(
+    /// Moves whatever of the ranges is not where it should be yet; calls `beat` between calls. Answers an
+    /// outcome for each range of each journey.
+    pub fn move_all(
         &mut self,
         system: &mut dyn System,
         process: ProcessId,
-        ranges: &[Range<u64>],
-        to: Destination,
+        journeys: &[Journey],
         beat: &mut dyn FnMut(),
-    ) -> Vec<Outcome> {
+    ) -> Vec<Vec<Outcome>> {
         let begin = system.monotonic();
-        let mut refused = vec![Refusal::default(); ranges.len()];
-        let result = self.try_move(system, process, ranges, to, &mut refused, beat);
-        let moved = match result {
-            Ok(moved) => moved,
-            Err(error) => return vec![super::skipped(&error); ranges.len()],
+        let whole = match self.move_whole(system, process, journeys, beat) {
+            Ok(whole) => whole,
+            Err(error) => {
+                let skipped = super::skipped(&error);
+                let of = |journey: &Journey| vec![skipped.clone(); journey.ranges.len()];
+                return journeys.iter().map(of).collect();
+            }
         };
-        let all: u64 = moved.iter().sum();
+        let mut all = 0;
+        let mut told = Vec::with_capacity(journeys.len());
+        for journey in journeys {
+            let mut refused = vec![Refusal::default(); journey.ranges.len()];
+            let outcomes = match self.try_move(system, process, journey, &whole, &mut refused, beat)
+            {
+                Ok(moved) => {
+                    all += moved.iter().sum::<u64>();
+                    let each = moved.into_iter().zip(refused);
+                    each.map(|(moved, refused)| outcome(moved, refused)).collect()
+                }
+                Err(error) => vec![super::skipped(&error); journey.ranges.len()],
+            };
+            told.push(outcomes);
+        }
         let at_once = self.workers.min((all as usize).div_ceil(LEAST_LOT)).max(1) as u64;
         if let Some(each) = (system.monotonic().since(begin).0 * at_once).checked_div(all) {
             self.page_move = Nanos((self.page_move.0 * 3 + each) / 4);
         }
-        moved.into_iter().zip(refused).map(|(moved, refused)| outcome(moved, refused)).collect()
+        told
+    }
+
+    /// Moves huge pages, and answers the first addresses of those that came.
+    fn move_whole(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        journeys: &[Journey],
+        beat: &mut dyn FnMut(),
+    ) -> Result<Vec<u64>, SysError> {
+        if self.without_huge.contains(&process) {
+            return Ok(Vec::new());
+        }
+        let whole = huge::move_whole(system, process.tgid, journeys, self.workers, beat)?;
+        if whole.as_ref().is_some_and(Vec::is_empty) {
+            self.without_huge.insert(process);
+        }
+        Ok(whole.unwrap_or_default())
     }
 
     fn try_move(
         &mut self,
         system: &mut dyn System,
         process: ProcessId,
-        ranges: &[Range<u64>],
-        to: Destination,
+        Journey { to, ranges }: &Journey,
+        whole: &[u64],
         refused: &mut [Refusal],
         beat: &mut dyn FnMut(),
     ) -> Result<Vec<u64>, SysError> {
-        let tgid = process.tgid;
+        let (tgid, to) = (process.tgid, *to);
         let page = pages::size().0;
         let all = ranges.iter().enumerate().flat_map(|(range, addresses)| {
             let count = (addresses.end - addresses.start) / page;
             let start = addresses.start;
             (0..count).map(move |index| Stray { range, address: start + index * page })
         });
-        let mut whole = Vec::new();
-        if !self.without_huge.contains(&process) {
-            match huge::move_whole(system, tgid, ranges, to, self.workers, beat)? {
-                Some(none) if none.is_empty() => _ = self.without_huge.insert(process),
-                found => whole = found.unwrap_or_default(),
-            }
-        }
         let is_done = |stray: &Stray| whole.binary_search(&huge_page_of(stray.address)).is_ok();
         let mut moved = vec![0; ranges.len()];
         let mut others = Vec::new();
@@ -207,10 +247,10 @@ impl Mover {
             let together = self.together();
             let addresses = |lot: &&[Stray]| lot.iter().map(|stray| stray.address).collect();
             let named: Vec<Vec<u64>> = lots.iter().map(addresses).collect();
-            let batches: Vec<Vec<u64>> =
-                named.iter().map(|lot| in_batches(lot, together)).collect();
+            let batches: Vec<Lot> =
+                named.iter().map(|lot| to.lot(in_batches(lot, together))).collect();
             let begin = system.monotonic();
-            let said = system.migrate_lots(tgid, &batches, to.node, to.shared);
+            let said = system.migrate_lots(tgid, &batches);
             let took = system.monotonic().since(begin);
             for ((lot, addresses), said) in lots.iter_mut().zip(named).zip(said) {
                 let status = match said {
@@ -377,7 +417,8 @@ mod tests {
         let PageStatus::On(node) = here else { panic!("{here:?}") };
         let pages = |range: Range<u64>| range.map(|page| start + page * 4096).collect::<Vec<u64>>();
         let lots = [pages(0..3), pages(3..4), Vec::new(), vec![0; 2]];
-        let said = running.migrate_lots(me, &lots, node, false);
+        let to = Destination { node, shared: false };
+        let said = running.migrate_lots(me, &lots.map(|addresses| to.lot(addresses)));
         let said: Vec<Vec<PageStatus>> = said.into_iter().map(Result::unwrap).collect();
         assert_eq!(said[..3], [vec![here; 3], vec![here], Vec::new()]);
         assert!(said[3].len() == 2 && !said[3].contains(&here));
@@ -393,11 +434,13 @@ mod tests {
         let PageStatus::On(node) = places[0] else { panic!("{places:?}") };
         let process = ProcessId { tgid: me, start: 0 };
         let mut beats = 0;
-        let range = start..start + 16 * 4096;
-        let ranges = std::slice::from_ref(&range);
-        let mut mover = Mover::new(Nanos(2_000_000));
+        let range = |first: u64| start + first * 4096..start + (first + 16) * 4096;
         let to = Destination { node, shared: false };
-        let outcomes = mover.move_ranges(&mut running, process, ranges, to, &mut || beats += 1);
-        assert_eq!((outcomes, beats), (vec![Outcome::Done { moved: Pages(0) }], 0));
+        let journeys = [vec![range(0)], vec![range(16), range(32)]];
+        let journeys = journeys.map(|ranges| Journey { to, ranges });
+        let mut mover = Mover::new(Nanos(2_000_000));
+        let outcomes = mover.move_all(&mut running, process, &journeys, &mut || beats += 1);
+        let none = Outcome::Done { moved: Pages(0) };
+        assert_eq!((outcomes, beats), (vec![vec![none.clone()], vec![none; 2]], 0));
     }
 }

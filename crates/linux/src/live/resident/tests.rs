@@ -6,6 +6,7 @@ use super::*;
 use crate::memory::maps::{self, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::sys::SysError;
+use crate::system::Lot;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
 
 /// Two anonymous mappings of 4 MiB each; a file; one too small to matter.
@@ -55,13 +56,7 @@ impl Memory for MadeUp<'_> {
         Ok(addresses.iter().map(|&address| place(address)).collect())
     }
 
-    fn migrate(
-        &mut self,
-        _: u32,
-        _: &[u64],
-        _: NodeId,
-        _: bool,
-    ) -> Result<Vec<PageStatus>, SysError> {
+    fn migrate(&mut self, _: u32, _: &Lot) -> Result<Vec<PageStatus>, SysError> {
         unreachable!("looking moves nothing")
     }
 }
