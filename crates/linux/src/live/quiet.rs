@@ -12,8 +12,10 @@ use crate::system::{self, System};
 /// ran out. Guessed: a hundred of the kernel's usual periods.
 const QUOTA_AGE: Nanos = Nanos(10_000_000_000);
 
-/// Bounds on how often coverage is looked at: when a process has become twice as old, for what is young
-/// allocates. Guessed.
+/// Bounds on how often it is looked whether memory is of the reserve, which stays so: when a process has
+/// become twice as old, for what is young allocates; policies only after the upper one, for who is young may give
+/// its memory one for a moment while it allocates, and would be left alone just when it begins to work (numa01).
+/// Guessed.
 const COVERAGE_AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(5_000_000_000));
 
 /// A process's coverage below this, per mille, and its faults say little of where its memory is.
@@ -74,8 +76,9 @@ pub struct Aside {
 /// What is known of a process's coverage.
 #[derive(Debug)]
 struct Seen {
-    /// When a cheap look is due.
+    /// When a look is due, and when one at all that may hide memory.
     next: Nanos,
+    thorough: Nanos,
     /// When page tables may be walked.
     walk: Nanos,
     /// What single mappings came to when they were walked last, and the memory there was.
@@ -152,12 +155,12 @@ impl Aside {
         if now >= seen.next {
             let age = system::age(system, process.start);
             seen.look(system, process, age, now);
-            let wait = if seen.why.is_some() {
-                HIDDEN_AGE
-            } else {
-                age.clamp(COVERAGE_AGE.0, COVERAGE_AGE.1)
-            };
-            seen.next = Nanos(now.0 + wait.0);
+            let hidden = seen.why.map(|_| HIDDEN_AGE);
+            if now >= seen.thorough {
+                seen.thorough = Nanos(now.0 + hidden.unwrap_or(COVERAGE_AGE.1).0);
+            }
+            let wait = hidden.unwrap_or(age.clamp(COVERAGE_AGE.0, COVERAGE_AGE.1));
+            seen.next = Nanos(now.0 + wait.0).min(seen.thorough);
         }
         seen.why
     }
@@ -165,18 +168,25 @@ impl Aside {
 
 impl Seen {
     fn new(now: Nanos) -> Seen {
-        Seen { next: now, walk: now, walked: None, heard: 0, contradicted: 0, why: None }
+        let (next, thorough, walk) = (now, now, now);
+        Seen { next, thorough, walk, walked: None, heard: 0, contradicted: 0, why: None }
     }
 
-    /// A look at the sum first; at single mappings only where that shows nothing, there is more than
-    /// a little, and it was found to be hidden or has changed by half since, and the process has lived
+    /// A look at the sum first; at policies only in a thorough look, and at single mappings only where that shows
+    /// nothing, there is more than a little, and it was found to be hidden or has changed by half since, and the process has lived
     /// long enough to be worth it.
     fn look(&mut self, system: &mut dyn System, process: ProcessId, age: Nanos, now: Nanos) {
         let Some(cheap) = system.coverage(process.tgid) else {
             self.why = None;
             return;
         };
-        self.why = Hidden::if_low(cheap.permille, cheap.cause);
+        let low = Hidden::if_low(cheap.permille, cheap.cause);
+        let is_of_reserve = |why: &Hidden| why.cause == Unseen::Hugetlb;
+        if now < self.thorough && !low.as_ref().is_some_and(is_of_reserve) {
+            self.why = self.why.filter(|why| !is_of_reserve(why));
+            return;
+        }
+        self.why = low;
         if self.why.is_none() {
             if self.is_worth_walking(cheap.resident, age, now) {
                 self.walk(system, process, cheap.resident);
@@ -286,6 +296,34 @@ mod tests {
         assert!(!worth(&aside, 9));
         aside.hear(&[fault(7)]);
         assert!(worth(&aside, 9));
+    }
+
+    #[test]
+    fn between_thorough_looks_only_the_reserve_is_looked_at() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("proc/7");
+        std::fs::create_dir_all(&folder).unwrap();
+        let status = |anon: u64, huge: u64| {
+            let text = format!("RssAnon:\t{anon} kB\nHugetlbPages:\t{huge} kB\n");
+            std::fs::write(folder.join("status"), text).unwrap();
+        };
+        let maps = "10000000 default stack anon=1 dirty=1 N0=1 kernelpagesize_kB=4\n\
+                    20000000 bind:0 anon=16384 dirty=16384 N0=16384 kernelpagesize_kB=4\n";
+        std::fs::write(folder.join("numa_maps"), maps).unwrap();
+        let mut running = crate::system::Running::new(root.path());
+        let process = ProcessId { tgid: 7, start: 1 };
+        let mut seen = Seen { thorough: Nanos(100), ..Seen::new(Nanos(0)) };
+        let mut look = |now| {
+            seen.look(&mut running, process, Nanos(u64::MAX), Nanos(now));
+            seen.why.map(|why| why.cause)
+        };
+        status(65_540, 0);
+        assert_eq!(look(99), None);
+        status(65_540, 300_000);
+        assert_eq!(look(99), Some(Unseen::Hugetlb));
+        status(65_540, 0);
+        assert_eq!(look(99), None);
+        assert_eq!([look(100), look(99)], [Some(Unseen::Policy); 2]);
     }
 
     /// A fault on a huge page.
