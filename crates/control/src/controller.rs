@@ -30,6 +30,9 @@ pub struct Turn {
 /// Until then a task has just begun. Guessed.
 const YOUNG: Nanos = Nanos(1_000_000_000);
 
+/// From then on a program has begun in earnest, whatever it still starts. Guessed.
+const BEGUN: Nanos = Nanos(3_000_000_000);
+
 /// Per mille of use that is local. Guessed: what counts as converged, once it has lasted.
 const NEARLY_ALL: u32 = 900;
 
@@ -48,6 +51,12 @@ impl Turn {
             places && !matches!(outcome, Outcome::Skipped(_))
         };
         self.moved().0 > 0 || self.plan.actions.iter().zip(&self.outcomes).any(placed)
+    }
+
+    /// Whether all has converged, and not just because all have just begun, and may be about to start others.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.plan.converged && self.snapshot.tasks.iter().any(|task| task.age >= BEGUN)
     }
 
     /// Whether little is left to find out: nothing was planned, nearly all is local, and nobody has just begun.
@@ -232,6 +241,19 @@ pub(crate) mod tests {
         );
         assert_eq!(turn.outcomes[1], Outcome::Done { moved: Pages(3) });
         assert_eq!((turn.moved(), turn.acted()), (Pages(3), true));
+    }
+
+    #[test]
+    fn what_has_converged_is_settled_once_somebody_is_old() {
+        let turn = |age: u64, converged| {
+            let mut snapshot = snapshot(2);
+            snapshot.tasks.iter_mut().for_each(|task| task.age = Nanos(0));
+            snapshot.tasks[0].age = Nanos(age);
+            let plan = Plan { converged, ..Plan::default() };
+            Turn { snapshot, plan, outcomes: Vec::new(), faults: 0, fault_pages: Pages(0) }
+        };
+        let settled = |age, converged| turn(age, converged).is_settled();
+        assert!(settled(BEGUN.0, true) && !settled(BEGUN.0 - 1, true) && !settled(BEGUN.0, false));
     }
 
     /// A placement to which all has converged, and that notes when it was stirred.

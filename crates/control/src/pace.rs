@@ -78,7 +78,7 @@ pub enum Found {
     More,
     /// Hardly more than the turn before: the next will decide the same.
     Nothing,
-    /// That all has converged.
+    /// That all has settled.
     Converged,
 }
 
@@ -86,7 +86,7 @@ impl Found {
     /// Reads it from a turn.
     #[must_use]
     pub fn of(turn: &Turn) -> Found {
-        match (turn.plan.converged, turn.faults < WORTH_A_LOOK) {
+        match (turn.is_settled(), turn.faults < WORTH_A_LOOK) {
             _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
             (true, _) => Found::Converged,
             (_, true) if turn.snapshot.grade == EvidenceGrade::HintingFaults => Found::Nothing,

@@ -273,7 +273,7 @@ impl Runner {
             rotation.iter_mut().for_each(Rotation::step);
             let begun = Instant::now();
             let until = begun + Duration::from_nanos(wait.0);
-            let nap = if turn.plan.converged { NAP } else { SHORT_NAP };
+            let nap = if turn.is_settled() { NAP } else { SHORT_NAP };
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();
                 if interrupted.load(Ordering::Relaxed) {
@@ -289,7 +289,7 @@ impl Runner {
                 }
                 let heard = self.machine.listen()?;
                 let waited = Nanos(begun.elapsed().as_nanos() as u64);
-                let wakes = match turn.plan.converged {
+                let wakes = match turn.is_settled() {
                     true => self.controller.is_stirred(heard),
                     false => self.pace.wakes(waited, heard.len()),
                 };

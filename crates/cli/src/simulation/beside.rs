@@ -58,7 +58,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         // Listens meanwhile.
         while sim.time() < next && sim.advance(next.min(Nanos(sim.time().0 + NAP.0))) {
             let waited = sim.time().since(begun);
-            let wakes = match turn.plan.converged {
+            let wakes = match turn.is_settled() {
                 true => controller.is_stirred(sim.heard()),
                 false => pace.wakes(waited, sim.heard().len()),
             };
