@@ -6,9 +6,7 @@
 //! what it takes to pass by a mapping in which the scanning thread has not faulted of late (since 6.7): with
 //! 256 MiB every 2 s, memory of 64 MiB was hardly scanned any more.
 
-use numaherd_model::{
-    Action, Bytes, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, TaskId, Waiting,
-};
+use numaherd_model::{Action, Bytes, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, Waiting};
 
 use crate::demand::CLAIMS_A_CPU;
 use crate::herd::{CONVERGED_PERMILLE, is_in_place};
@@ -22,9 +20,6 @@ const YOUNG: Nanos = Nanos(3_000_000_000);
 /// Faults by which it is known whether they are of huge pages, and that a program has begun to use its
 /// memory. Guessed.
 const ENOUGH_FAULTS: u64 = 200;
-
-/// The same of programs that have long begun. Guessed: as many as are worth a look.
-const PROBED_FAULTS: u64 = 8;
 
 /// Base pages of a process that may fault in a millisecond once all has converged, or is well: at a microsecond
 /// or two each, 0.2 % of a CPU. (On the slow CPUs of the emulated machines it is 10 %.)
@@ -41,16 +36,12 @@ const QUICK_PASS: (u64, u64) = (1000, 16_000);
 /// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own.
 const SLOW_PASS: (u64, u64) = (2000, 60_000);
 
-/// One of six settings.
+/// One of five settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// As below, and tasks born now are scanned the soonest: a thread inherits the delay as its first
     /// period. Only while tasks are young, for the reason below.
     Seek,
-    /// Programs that have long begun are at work, and somebody may wait for their answers: a little, until it shows
-    /// whether their memory is in huge pages. All of it armed at once, in base pages, doubled the p99.9 of
-    /// requests (jbb-like on the emulated 2x4).
-    Probe,
     /// Soon and often. The upper bound matters as much as the lower: seen on 6.12, the kernel takes
     /// most faults for private ones and scans ever slower. The delay must not be too short either:
     /// since 6.4 the kernel forgets within four delays which threads use a mapping, and with 100 ms
@@ -80,18 +71,17 @@ impl Scan {
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
         let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
         let stays = slow && plan.waiting.is_none() && is_in_place(plan) && !places;
-        let young = snapshot.tasks.iter().any(|task| is_young(snapshot, task));
+        let young = |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG;
+        let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
         let begins = young && faults < ENOUGH_FAULTS;
         let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
-        let probed = faults >= if young { ENOUGH_FAULTS } else { PROBED_FAULTS };
-        let huge = !probed || pages >= faults * MOSTLY_HUGE;
+        let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
         // A quick pass over base pages that are well costs more than it can bring.
         let enough = enough || !huge && is_local(snapshot);
         match (enough, huge) {
             (false, true) if seeks => Scan::Seek,
-            (false, true) if !young && !probed => Scan::Probe,
             (false, true) => Scan::Quick,
             (false, false) => Scan::QuickBase(pass(snapshot, QUICK_FAULTS_A_MS, QUICK_PASS)),
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
@@ -105,7 +95,6 @@ impl Scan {
     pub fn knobs(self) -> ScanPeriods {
         let (size_mib, delay_ms, period_ms) = match self {
             Scan::Seek => (32, 100, 100),
-            Scan::Probe => (2, 300, 100),
             Scan::Quick => (32, 300, 100),
             Scan::QuickBase(pass_ms) => (32, 300, pass_ms),
             Scan::Slow(pass_ms) => (1, 1000, pass_ms),
@@ -114,14 +103,6 @@ impl Scan {
         let [delay, period] = [delay_ms, period_ms].map(|ms| Nanos(ms * 1_000_000));
         ScanPeriods { delay, min: period, max: period, size: Bytes(size_mib << 20) }
     }
-}
-
-/// Whether a busy task of a program that has just begun has just begun.
-fn is_young(snapshot: &Snapshot, task: &Task) -> bool {
-    let (tid, start) = (task.process.tgid, task.process.start);
-    let first = snapshot.task(TaskId { tid, start });
-    let is_old = first.is_some_and(|first| first.age >= YOUNG);
-    task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG && !is_old
 }
 
 /// Whether hardly any fault is on what was remote.
@@ -144,7 +125,6 @@ fn pass(snapshot: &Snapshot, pages_a_ms: u64, bounds: (u64, u64)) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use numaherd_model::ProcessId;
     use numaherd_model::scene::Scene;
 
     use super::*;
@@ -170,7 +150,7 @@ mod tests {
         assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), (1, 512)), Scan::Seek, "begins");
         assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), HUGE), Scan::SlowHuge);
         snapshot.tasks[0].age = YOUNG;
-        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (8, 8 * 512)), Scan::Quick, "no longer young");
+        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Quick, "no longer young");
         let after = |scan: Scan, plan: &Plan, faults| scan.after(&snapshot, plan, faults);
         assert_eq!(after(Scan::Quick, &plan(false, 500), BASE), Scan::QuickBase(1000));
         assert_eq!(after(Scan::Quick, &plan(true, 950), HUGE), Scan::SlowHuge);
@@ -208,28 +188,6 @@ mod tests {
         assert_eq!(Scan::Quick.after(&snapshot, &plan(false, 500), BASE), Scan::QuickBase(2048));
         snapshot.regions[0].len = Bytes(1 << 40);
         assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(60_000));
-    }
-
-    #[test]
-    fn who_has_long_begun_is_probed_first() {
-        let mut scene = Scene::two_by_four();
-        (1..=2).for_each(|tid| scene.task(tid, 0, 1000));
-        let mut snapshot = scene.snapshot();
-        snapshot.tasks.iter_mut().for_each(|task| task.remote_faults = 10);
-        let after = |snapshot: &Snapshot, faults| {
-            Scan::Probe.after(snapshot, &plan(false, 500), faults)
-        };
-        assert_eq!(after(&snapshot, (7, 7)), Scan::Probe);
-        assert_eq!(after(&snapshot, (8, 8)), Scan::QuickBase(1000));
-        assert_eq!(after(&snapshot, (8, 8 * 512)), Scan::Quick);
-        // A thread that it has just started changes nothing, as long as the program is old.
-        snapshot.tasks[1].age = Nanos(0);
-        let first = snapshot.tasks[0].id;
-        let of_first = ProcessId { tgid: first.tid, start: first.start };
-        snapshot.tasks.iter_mut().for_each(|task| task.process = of_first);
-        assert_eq!(after(&snapshot, (7, 7)), Scan::Probe);
-        snapshot.tasks[0].age = Nanos(YOUNG.0 - 1);
-        assert_eq!(after(&snapshot, (7, 7)), Scan::Seek);
     }
 
     #[test]

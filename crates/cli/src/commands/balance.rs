@@ -167,10 +167,8 @@ impl Runner {
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
-        // Who is there already has long begun.
-        let scan = if args.command.is_empty() { Scan::Probe } else { Scan::Seek };
         if tunes(args) {
-            scan::tune(session, scan)?;
+            scan::tune(session, Scan::Seek)?;
         }
         eprintln!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
@@ -203,7 +201,7 @@ impl Runner {
             summary: Summary { evidence, ..Summary::default() },
             summary_file,
             verbose: args.verbose || only_says(args),
-            scan,
+            scan: Scan::Seek,
             fault_pages: 0,
             told: None,
             said: Vec::new(),
