@@ -205,13 +205,28 @@ impl Demand {
     /// Where most of a bundle lies that is never moved, and what it costs there: Σ weight × the mean
     /// distance to its pages.
     fn as_it_lies(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> (usize, u64) {
-        let known = bundle.known.max(1);
         let most = bundle.pages.iter().max_by_key(|&&(node, pages)| (pages, Reverse(node)));
-        let cost = weights.iter().map(|&(from, weight)| {
-            let far = |&(node, pages): &(usize, u64)| pages * self.distance(node, from) * 1000;
-            weight * (bundle.pages.iter().map(far).sum::<u64>() / known) / 1000
-        });
-        (most.map_or(0, |&(node, _)| node), cost.sum())
+        let cost = |&(from, weight): &(usize, u64)| weight * self.mean_far(bundle, from) / 1000;
+        (most.map_or(0, |&(node, _)| node), weights.iter().map(cost).sum())
+    }
+
+    /// The mean distance, in thousandths, from CPUs on a node to the pages of a bundle.
+    #[must_use]
+    pub fn mean_far(&self, bundle: &Bundle, cpus: usize) -> u64 {
+        let far = |&(node, pages): &(usize, u64)| pages * self.distance(node, cpus) * 1000;
+        bundle.pages.iter().map(far).sum::<u64>() / bundle.known.max(1)
+    }
+
+    /// Where a bundle's memory may come to be, by the rules of [`Demand::best_memory`], each with what it costs to
+    /// bring it there.
+    #[must_use]
+    pub fn destinations(&self, bundle: &Bundle) -> Amounts {
+        let far = |node: usize| bundle.known - bundle.pages_on(node);
+        let nodes = (0..self.nodes.len()).filter(|&node| self.has_memory[node]);
+        let fits = |&node: &usize| far(node) <= self.room[node];
+        let all_full = !nodes.clone().any(|node| fits(&node));
+        let open = nodes.filter(|node| all_full || fits(node));
+        open.map(|node| (node, far(node) * bundle.page_cost)).collect()
     }
 
     /// Whether a task may run on more than one node.

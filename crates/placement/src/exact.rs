@@ -8,14 +8,15 @@
 
 use std::cmp::Reverse;
 
+use smallvec::SmallVec;
+
 use crate::assignment::Assignment;
-use crate::demand::{Demand, FEW_NODES};
+use crate::demand::{Bundle, Demand, FEW_NODES};
 
 /// Tasks up to which a problem is small.
 const MOST_TASKS: usize = 12;
 
-/// Partial assignments looked at before we stop. Each is worth a few hundred instructions a
-/// bundle, and the loop runs on the machine that it looks after.
+/// Partial assignments looked at before we stop: the loop runs on the machine that it looks after.
 const MOST_STEPS: usize = 20_000;
 
 /// A cheaper assignment than the given one, if the problem is small and there is one.
@@ -35,13 +36,16 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
         .iter()
         .map(|bundle| demand.scatter_cost(bundle, &bundle.weights(found.at())))
         .sum();
+    let prices: Vec<Price<'_>> = demand.bundles.iter().map(|b| Price::new(demand, b)).collect();
+    // Nobody assigned yet: what is sure to be paid. Most of the time the assignment at hand
+    // costs no more than that.
+    let sure = prices.iter().map(|price| price.least).sum();
     let mut search = Search {
         demand,
         task_cost,
         at: found.at().to_vec(),
         load: found.load().to_vec(),
-        weights: vec![Vec::new(); demand.bundles.len()],
-        least: (0..demand.bundles.len()).map(|b| least(demand, b, &[])).collect(),
+        prices,
         best: None,
         bound: found.total() + scattered,
         steps: 0,
@@ -61,11 +65,98 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
     for &task in &tasks {
         search.traffic[search.at[task]] -= demand.tasks[task].traffic;
     }
-    // Nobody assigned yet: what is sure to be paid. Most of the time the assignment at hand
-    // costs no more than that.
-    let sure = search.least.iter().sum();
     search.descend(&tasks, sure, 0);
     search.best
+}
+
+/// What a bundle costs with the users assigned so far, wherever its memory may come to be.
+struct Price<'a> {
+    demand: &'a Demand,
+    bundle: &'a Bundle,
+    /// For each place of its memory, what a user on each node pays there, per `unit` of weight.
+    far: SmallVec<[[u64; FEW_NODES]; FEW_NODES]>,
+    unit: u64,
+    /// For each place, what is to be paid there so far.
+    sums: SmallVec<[u64; FEW_NODES]>,
+    /// Weight of users on each node.
+    on: [u64; FEW_NODES],
+    /// Users that are still to be assigned.
+    left: usize,
+    /// The least of it.
+    least: u64,
+}
+
+impl<'a> Price<'a> {
+    /// With nobody assigned.
+    fn new(demand: &'a Demand, bundle: &'a Bundle) -> Price<'a> {
+        let nodes = 0..demand.nodes.len();
+        let row = |far: &dyn Fn(usize) -> u64| {
+            let mut row = [0; FEW_NODES];
+            nodes.clone().for_each(|cpus| row[cpus] = far(cpus));
+            row
+        };
+        let (mut far, mut sums) = (SmallVec::new(), SmallVec::new());
+        let unit = if bundle.stays { 1000 } else { 1 };
+        if bundle.stays {
+            far.push(row(&|cpus| demand.mean_far(bundle, cpus)));
+            sums.push(0);
+        } else {
+            for (node, moving) in demand.destinations(bundle) {
+                far.push(row(&|cpus| demand.distance(node, cpus)));
+                sums.push(moving);
+            }
+        }
+        let left = bundle.users.len();
+        let mut price =
+            Price { demand, bundle, far, unit, sums, on: [0; FEW_NODES], left, least: 0 };
+        price.least = price.sum();
+        price
+    }
+
+    fn sum(&self) -> u64 {
+        self.sums.iter().copied().min().unwrap_or(0) + self.scattered()
+    }
+
+    /// While some are to come, they may turn out to be where that costs nothing.
+    fn scattered(&self) -> u64 {
+        if self.left > 0 {
+            return 0;
+        }
+        let mut weights = [(0, 0); FEW_NODES];
+        for (node, weight) in self.on.iter().enumerate() {
+            weights[node] = (node, *weight);
+        }
+        self.demand.scatter_cost(self.bundle, &weights)
+    }
+
+    /// What it would cost with one more user on a node.
+    fn with(&self, node: usize, weight: u64) -> u64 {
+        if self.left > 1 {
+            let with = |(far, sum): (&[u64; FEW_NODES], &u64)| sum + weight * far[node] / self.unit;
+            return self.far.iter().zip(&self.sums).map(with).min().unwrap_or(0);
+        }
+        let mut price = Price { far: self.far.clone(), sums: self.sums.clone(), ..*self };
+        price.add(node, weight);
+        price.least
+    }
+
+    fn add(&mut self, node: usize, weight: u64) {
+        for (far, sum) in self.far.iter().zip(&mut self.sums) {
+            *sum += weight * far[node] / self.unit;
+        }
+        self.on[node] += weight;
+        self.left -= 1;
+        self.least = self.sum();
+    }
+
+    fn withdraw(&mut self, node: usize, weight: u64) {
+        for (far, sum) in self.far.iter().zip(&mut self.sums) {
+            *sum -= weight * far[node] / self.unit;
+        }
+        self.on[node] -= weight;
+        self.left += 1;
+        self.least = self.sum();
+    }
 }
 
 struct Search<'a> {
@@ -73,10 +164,8 @@ struct Search<'a> {
     task_cost: u64,
     at: Vec<usize>,
     load: Vec<usize>,
-    /// Weight per node of each bundle's users that are assigned.
-    weights: Vec<Vec<(usize, u64)>>,
-    /// What each bundle costs at least.
-    least: Vec<u64>,
+    /// Of each bundle.
+    prices: Vec<Price<'a>>,
     best: Option<Vec<usize>>,
     bound: u64,
     steps: usize,
@@ -102,16 +191,15 @@ impl Search<'_> {
         };
         let who = &self.demand.tasks[task];
         let claims = usize::from(who.claims_cpu);
-        let mut branches = Vec::new();
+        let before: u64 = who.bundles.iter().map(|&(b, _)| self.prices[b].least).sum();
+        let mut branches: SmallVec<[(u64, bool, usize); FEW_NODES]> = SmallVec::new();
         for node in 0..self.demand.nodes.len() {
             let room = self.load[node] + claims <= self.limits[node].max(claims);
             let carries = self.traffic[node] + who.traffic <= self.most_traffic[node];
             if room && carries && !self.demand.cpus(task, node).is_empty() {
-                let saved = self.assign(task, node);
                 let cost = if node == who.now { 0 } else { self.task_cost };
-                let after = who.bundles.iter().map(|&(b, _)| self.least[b]).sum::<u64>();
-                let before = saved.iter().sum::<u64>();
-                self.withdraw(task, &saved);
+                let after = who.bundles.iter().map(|&(b, w)| self.prices[b].with(node, w));
+                let after = after.sum::<u64>();
                 branches.push((sure - before + after + cost, node != who.now, node));
             }
         }
@@ -121,7 +209,9 @@ impl Search<'_> {
             if self.steps > MOST_STEPS {
                 return;
             }
-            let saved = self.assign(task, node);
+            for &(b, weight) in &who.bundles {
+                self.prices[b].add(node, weight);
+            }
             let before = std::mem::replace(&mut self.at[task], node);
             self.load[node] += claims;
             self.traffic[node] += who.traffic;
@@ -129,35 +219,9 @@ impl Search<'_> {
             self.load[node] -= claims;
             self.traffic[node] -= who.traffic;
             self.at[task] = before;
-            self.withdraw(task, &saved);
+            for &(b, weight) in &who.bundles {
+                self.prices[b].withdraw(node, weight);
+            }
         }
     }
-
-    /// Counts a task's weight on a node; answers what its bundles cost before.
-    fn assign(&mut self, task: usize, node: usize) -> Vec<u64> {
-        let mut saved = Vec::new();
-        for &(b, weight) in &self.demand.tasks[task].bundles {
-            self.weights[b].push((node, weight));
-            let least = least(self.demand, b, &self.weights[b]);
-            saved.push(std::mem::replace(&mut self.least[b], least));
-        }
-        saved
-    }
-
-    /// Takes the last assignment back.
-    fn withdraw(&mut self, task: usize, saved: &[u64]) {
-        for (&(b, _), &least) in self.demand.tasks[task].bundles.iter().zip(saved) {
-            self.weights[b].pop();
-            self.least[b] = least;
-        }
-    }
-}
-
-/// What a bundle costs with the weights assigned so far.
-fn least(demand: &Demand, b: usize, weights: &[(usize, u64)]) -> u64 {
-    let bundle = &demand.bundles[b];
-    // While some are to come, they may turn out to be where that costs nothing.
-    let all = weights.len() == bundle.users.len();
-    let scattered = if all { demand.scatter_cost(bundle, weights) } else { 0 };
-    demand.best_memory(bundle, weights).1 + scattered
 }
