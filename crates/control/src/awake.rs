@@ -12,7 +12,9 @@
 //! as idle. Did it run, or were it placed already, its average would count. Were the threads as old as
 //! itself, and by the average idle, nobody would be placed until the next look.
 
-use numaherd_model::{CLAIMS_A_CPU, Nanos, Snapshot, Task, TaskId, TaskState};
+use std::collections::BTreeMap;
+
+use numaherd_model::{CLAIMS_A_CPU, Nanos, ProcessId, Snapshot, Task, TaskId, TaskState};
 
 /// Times the age of the youngest that a task which is seen for the first time has to be older. Guessed: of threads
 /// that are started together the first are a little older than the last.
@@ -33,15 +35,19 @@ pub struct Awake {
 }
 
 impl Awake {
-    /// Takes those for idle that sleep while others are busy who have begun since they were looked at last. Answers
-    /// whether it takes another look to know who is busy; not twice running.
+    /// Takes those for idle that sleep while others of their process are busy who have begun since they were looked
+    /// at last. Answers whether it takes another look to know who is busy; not twice running.
     pub fn settle(&mut self, snapshot: &mut Snapshot) -> bool {
-        let youngest = snapshot.tasks.iter().filter(|task| is_busy(task)).map(|task| task.age);
-        let youngest = youngest.min().unwrap_or_default();
+        let mut youngest: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
+        for task in snapshot.tasks.iter().filter(|task| is_busy(task)) {
+            let age = youngest.entry(task.process).or_insert(task.age);
+            *age = task.age.min(*age);
+        }
         let since = snapshot.time.since(self.at);
-        let is_doubtful = |task: &Task| match self.has_seen(task) {
-            true => youngest < since,
-            false => Nanos(youngest.0 * OLDER) < task.age,
+        let is_doubtful = |task: &Task| match (youngest.get(&task.process), self.has_seen(task)) {
+            (Some(&youngest), true) => youngest < since,
+            (Some(&youngest), false) => Nanos(youngest.0 * OLDER) < task.age,
+            (None, _) => false,
         };
         for task in &mut snapshot.tasks {
             if sleeps(task) && is_busy(task) && is_doubtful(task) {
@@ -126,6 +132,13 @@ mod tests {
         assert_eq!(settled(snapshot, 900), [800; 3]);
         let mut snapshot = started(200);
         snapshot.tasks[0].home = Some(snapshot.topology.nodes[0].id);
+        assert_eq!(settled(snapshot, 900), [800; 3]);
+    }
+
+    #[test]
+    fn what_other_processes_start_tells_nothing() {
+        let mut snapshot = started(200);
+        snapshot.tasks[0].process.tgid += 1;
         assert_eq!(settled(snapshot, 900), [800; 3]);
     }
 
