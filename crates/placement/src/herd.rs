@@ -22,7 +22,7 @@ use crate::bundles::Busy;
 use crate::demand::{CLAIMS_A_CPU, Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{early, interleave, pages, relief, search, sharing, turns};
+use crate::{early, interleave, level, pages, relief, search, sharing, turns};
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -300,10 +300,13 @@ impl Herd {
         // Who has no choice never will be.
         let all_placed = (0..today.len()).all(|i| is_placed(i) || !demand.has_choice(i));
         let cost = if all_placed { PLACED_COST * TASK_COST } else { TASK_COST };
-        let at = match self.mechanisms.exact {
+        let mut at = match self.mechanisms.exact {
             true => search::improve(demand, cost),
             false => search::descend(demand, cost).into_nodes(),
         };
+        if self.mechanisms.level {
+            level::level(demand, today, &mut at);
+        }
         let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
         // Half a swap would overload a node: wait for all of it.
         let rests = |i: usize| unsettled(i) || self.is_relieved(i, now);

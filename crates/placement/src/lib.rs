@@ -16,6 +16,7 @@
 //! | [`bandwidth`] | what the memory of each node may be given |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
+//! | [`level`] | whose memory comes to it where it would crowd that node |
 //! | [`outlook`] | what an assignment means for memory |
 //! | [`pages`] | which regions follow their users |
 //! | [`interleave`] | which regions are shared out over the nodes that use them |
@@ -34,6 +35,7 @@ pub mod exact;
 pub mod herd;
 pub mod interleave;
 pub mod kernels;
+pub mod level;
 pub mod mechanisms;
 pub mod nodeset;
 pub mod objects;

@@ -31,6 +31,9 @@ pub struct Mechanisms {
     /// A group that one node does not hold is put on as few and as near nodes as possible, even where the
     /// mean distance is no less. In small problems.
     pub scatter: bool,
+    /// Tasks with memory of their own stay where they are spread, and that comes to them. Without: they are gathered
+    /// where it lies, as far as there are CPUs.
+    pub level: bool,
     /// Small problems are solved exactly. Without: by moves and swaps alone.
     pub exact: bool,
     /// Where tasks crowd, those that are already right are held.
@@ -45,7 +48,7 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 17] = [
+pub const NAMES: [&str; 18] = [
     "pages",
     "interleave",
     "coverage",
@@ -58,6 +61,7 @@ pub const NAMES: [&str; 17] = [
     "turns",
     "bandwidth",
     "scatter",
+    "level",
     "exact",
     "hold",
     "relief",
@@ -80,6 +84,7 @@ impl Default for Mechanisms {
             turns: true,
             bandwidth: true,
             scatter: true,
+            level: true,
             exact: true,
             hold: true,
             relief: true,
@@ -105,6 +110,7 @@ impl Mechanisms {
             "turns" => &mut self.turns,
             "bandwidth" => &mut self.bandwidth,
             "scatter" => &mut self.scatter,
+            "level" => &mut self.level,
             "exact" => &mut self.exact,
             "hold" => &mut self.hold,
             "relief" => &mut self.relief,
@@ -144,6 +150,7 @@ mod tests {
             turns: false,
             bandwidth: false,
             scatter: false,
+            level: false,
             exact: false,
             hold: false,
             relief: false,
