@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use numaherd_model::{
-    Action, CLAIMS_A_CPU, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
+    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
 };
 
 /// Free memory a destination keeps above its high watermark, per mille of the node's memory.
@@ -164,7 +164,7 @@ impl Checker {
         if moves.len() >= PING_PONG_MOVES && moves.last().is_some_and(|(_, last)| *last != node) {
             return Some(Problem::PingPong);
         }
-        let claims = usize::from(task.busy_permille >= CLAIMS_A_CPU);
+        let claims = usize::from(task.claims_cpu());
         // Where everybody is once the whole plan is done: a swap overloads nobody.
         let tasks = planned.load(node);
         let capacity = planned.capacity.get(&node).copied().unwrap_or(0);
@@ -262,7 +262,7 @@ impl Planned {
             }
         }
         let mut load = BTreeMap::new();
-        let busy = snapshot.tasks.iter().filter(|task| task.busy_permille >= CLAIMS_A_CPU);
+        let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
         let claims = busy.clone().count();
         for task in busy {
             let here = || task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{CLAIMS_A_CPU, Nanos, ProcessId, Snapshot, Task, TaskId, TaskState};
+use numaherd_model::{Nanos, ProcessId, Snapshot, Task, TaskId, TaskState};
 
 /// Times the age of the youngest that a task which is seen for the first time has to be older. Guessed: of threads
 /// that are started together the first are a little older than the last.
@@ -39,7 +39,7 @@ impl Awake {
     /// at last. Answers whether it takes another look to know who is busy; not twice running.
     pub fn settle(&mut self, snapshot: &mut Snapshot) -> bool {
         let mut youngest: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
-        for task in snapshot.tasks.iter().filter(|task| is_busy(task)) {
+        for task in snapshot.tasks.iter().filter(|task| task.claims_cpu()) {
             let age = youngest.entry(task.process).or_insert(task.age);
             *age = task.age.min(*age);
         }
@@ -50,7 +50,7 @@ impl Awake {
             (None, _) => false,
         };
         for task in &mut snapshot.tasks {
-            if sleeps(task) && is_busy(task) && is_doubtful(task) {
+            if sleeps(task) && task.claims_cpu() && is_doubtful(task) {
                 task.busy_permille = 0;
             }
         }
@@ -72,18 +72,13 @@ impl Awake {
         let known = |task: &&Task| task.home.is_none() && !task.fixed && self.has_seen(task);
         let mut tasks = snapshot.tasks.iter().filter(known);
         let runs = |task: &Task| task.state == TaskState::Runnable;
-        let woke = |task: &Task| task.busy_permille + task.waiting_permille < CLAIMS_A_CPU;
-        tasks.clone().any(|task| is_busy(task) && sleeps(task))
-            && tasks.any(|task| runs(task) && woke(task))
+        tasks.clone().any(|task| task.claims_cpu() && sleeps(task))
+            && tasks.any(|task| runs(task) && task.is_idle())
     }
 
     fn has_seen(&self, task: &Task) -> bool {
         self.seen.binary_search(&task.id).is_ok()
     }
-}
-
-fn is_busy(task: &Task) -> bool {
-    task.busy_permille >= CLAIMS_A_CPU
 }
 
 /// Whether it sleeps, and may be about to be placed.

@@ -2,8 +2,8 @@
 
 use numaherd_check::Checker;
 use numaherd_model::{
-    Action, Actuate, HintingFault, Nanos, Observe, Outcome, Pages, Placement, Plan, SkipReason,
-    Snapshot, Waiting, WorldError,
+    Action, Actuate, CONVERGED_PERMILLE, HintingFault, Nanos, Observe, Outcome, Pages, Placement,
+    Plan, SkipReason, Snapshot, Waiting, WorldError,
 };
 
 use crate::awake::Awake;
@@ -33,9 +33,6 @@ const YOUNG: Nanos = Nanos(1_000_000_000);
 /// From then on a program has begun in earnest, whatever it still starts. Guessed.
 const BEGUN: Nanos = Nanos(3_000_000_000);
 
-/// Per mille of use that is local. Guessed: what counts as converged, once it has lasted.
-const NEARLY_ALL: u32 = 900;
-
 impl Turn {
     /// Pages that we moved in this turn.
     #[must_use]
@@ -62,7 +59,7 @@ impl Turn {
     /// Whether little is left to find out: nothing was planned, nearly all is local, and nobody has just begun.
     #[must_use]
     pub fn rests(&self) -> bool {
-        let local = self.plan.converged || self.plan.strength_permille >= NEARLY_ALL;
+        let local = self.plan.converged || self.plan.strength_permille >= CONVERGED_PERMILLE;
         let old = self.snapshot.tasks.iter().all(|task| task.age >= YOUNG);
         local && old && self.plan.actions.is_empty()
     }

@@ -8,8 +8,7 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    CLAIMS_A_CPU, EvidenceGrade, MIN_FAULTS, Nanos, NodeId, Observe, Pages, ProcessId, Resident,
-    Snapshot, Task,
+    EvidenceGrade, MIN_FAULTS, Nanos, NodeId, Observe, Pages, ProcessId, Resident, Snapshot, Task,
 };
 
 /// Bounds on how old it may be where a process's pages lie: as old as the process was when it was looked at,
@@ -39,8 +38,7 @@ impl Gaps {
         }
         let now = snapshot.time;
         self.0.retain(|_, lying| now < lying.until);
-        let is_unseen =
-            |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.fault_pages() < MIN_FAULTS;
+        let is_unseen = |task: &Task| task.claims_cpu() && task.fault_pages() < MIN_FAULTS;
         if !snapshot.tasks.iter().any(is_unseen) {
             // Mostly so: nobody is sorted by process then.
             return;

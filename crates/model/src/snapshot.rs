@@ -16,6 +16,9 @@ pub const MIN_FAULTS: u64 = 48;
 /// Busy per mille from which a task claims a CPU.
 pub const CLAIMS_A_CPU: u32 = 250;
 
+/// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
+pub const CONVERGED_PERMILLE: u32 = 900;
+
 /// How good a piece of evidence is, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -104,6 +107,18 @@ pub struct Task {
 }
 
 impl Task {
+    /// Whether it is busy enough to claim a CPU.
+    #[must_use]
+    pub fn claims_cpu(&self) -> bool {
+        self.busy_permille >= CLAIMS_A_CPU
+    }
+
+    /// Whether it has little to do, and not only few chances to.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.busy_permille + self.waiting_permille < CLAIMS_A_CPU
+    }
+
     /// All its faults, in pages, decayed.
     #[must_use]
     pub fn fault_pages(&self) -> u64 {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
 use smallvec::SmallVec;
 
-use crate::demand::{Amounts, Bundle, CLAIMS_A_CPU, DemandTask, SHARE};
+use crate::demand::{Amounts, Bundle, DemandTask, SHARE};
 use crate::objects::twins;
 use crate::teams;
 
@@ -141,7 +141,7 @@ fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
 #[must_use]
 pub fn busy(snapshot: &Snapshot) -> Vec<Busy> {
     let tasks = snapshot.tasks.iter().enumerate();
-    let busy = tasks.filter(|(_, task)| task.busy_permille >= CLAIMS_A_CPU);
+    let busy = tasks.filter(|(_, task)| task.claims_cpu());
     let mut busy: Vec<Busy> = busy.map(|(i, task)| (task.process, i)).collect();
     busy.sort_unstable();
     busy

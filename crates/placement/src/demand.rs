@@ -24,7 +24,7 @@ use crate::{interleave, units};
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
 
-pub use numaherd_model::{CLAIMS_A_CPU, MIN_FAULTS};
+pub use numaherd_model::MIN_FAULTS;
 
 /// Free memory that a node keeps above its high watermark, per mille of its memory: what the check
 /// asks for.
@@ -68,6 +68,15 @@ pub struct DemandTask {
     pub traffic: u64,
     /// Bundles it uses, with its weight in each.
     pub bundles: Amounts,
+}
+
+impl DemandTask {
+    /// Whether a part of its weight is most of it: two thirds. Guessed.
+    #[must_use]
+    pub fn is_most(&self, part: u64) -> bool {
+        let all: u64 = self.bundles.iter().map(|(_, weight)| weight).sum();
+        part * 3 >= all * 2 && part > 0
+    }
 }
 
 /// Regions with the same users.
@@ -429,7 +438,7 @@ fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
         });
         tasks.push(DemandTask {
             id: task.id,
-            claims_cpu: task.busy_permille >= CLAIMS_A_CPU,
+            claims_cpu: task.claims_cpu(),
             evidence: task.fault_pages(),
             mask,
             now,

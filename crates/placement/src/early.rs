@@ -15,11 +15,10 @@
 //! shared, one process belongs on node 0 and the other, with its memory, on node 1. That is as good in the
 //! first case.
 
-use numaherd_model::{EvidenceGrade, ProcessId, Region, Snapshot};
+use numaherd_model::{CONVERGED_PERMILLE, EvidenceGrade, ProcessId, Region, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::demand::{Demand, MIN_FAULTS};
-use crate::herd::CONVERGED_PERMILLE;
 use crate::mechanisms::Mechanisms;
 use crate::{sharing, tables};
 

@@ -13,13 +13,13 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, RegionId, Snapshot, Task, TaskId,
-    Waiting,
+    Action, CONVERGED_PERMILLE, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, RegionId,
+    Snapshot, Task, TaskId, Waiting,
 };
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::Busy;
-use crate::demand::{CLAIMS_A_CPU, Demand, MIN_FAULTS, SHARE};
+use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, level, pages, relief, search, sharing, turns};
@@ -45,9 +45,6 @@ pub const PATIENCE: Nanos = Nanos(4_000_000_000);
 
 /// The same for a task that does not claim a CPU: it may be about to. Guessed.
 const IDLE_PATIENCE: Nanos = Nanos(1_000_000_000);
-
-/// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
-pub const CONVERGED_PERMILLE: u32 = 900;
 
 /// With nothing to do for this long, all has converged, however little is local: memory that
 /// several nodes use, or that cannot be moved, stays remote. Guessed: several passes of the
@@ -329,7 +326,7 @@ impl Herd {
             } else if squeezed {
                 self.tasks[i].waits.relieve(now);
                 Reason::Squeezed { permille: task.waiting_permille }
-            } else if is_idle(task) && self.settled(i, now) {
+            } else if task.is_idle() && self.settled(i, now) {
                 Reason::Idle { permille: task.busy_permille }
             } else {
                 continue;
@@ -453,11 +450,6 @@ impl Herd {
 #[must_use]
 pub fn is_in_place(plan: &Plan) -> bool {
     plan.misplaced_permille <= 1000 - CONVERGED_PERMILLE
-}
-
-/// Whether a task has little to do, and not only few chances to.
-fn is_idle(task: &Task) -> bool {
-    task.busy_permille + task.waiting_permille < CLAIMS_A_CPU
 }
 
 /// Whether busy tasks do not all fit the smallest node: only then will the kernel's balancing

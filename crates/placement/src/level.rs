@@ -1,10 +1,10 @@
 //! Memory comes to tasks that would otherwise crowd a node.
 //!
 //! A task with memory of its own is as well off wherever that follows, and to move one task is cheaper than to
-//! move its memory, if it has just begun and who knows how long it lives: so tasks that the scheduler had spread would be gathered on the node where a main thread
-//! put everybody's memory, as long as CPUs are left there. But they share that node's memory bandwidth and caches
-//! then, which is what the scheduler spread them for, and of which nothing is known where nobody measures it. Such a
-//! task stays where it is, and its memory comes to it, unless it makes the nodes more even by going.
+//! move its memory, if it has just begun and who knows how long it lives: so tasks that the scheduler had
+//! spread would be gathered on the node where a main thread put everybody's memory, as long as CPUs are left
+//! there. But they share that node's memory bandwidth and caches then, which is what the scheduler spread
+//! them for, and of which nothing is known where nobody measures it. Such a task stays where it is, and its memory comes to it, unless it makes the nodes more even by going.
 //!
 //! Worked example: four tasks, two on each of two nodes of four CPUs, each with a region of its own on node 1.
 //! The cheapest is all four on node 1. It is two and two, and two regions go to node 0. Were three on node 0,
@@ -12,9 +12,6 @@
 //! begun: 1.15 × bind on 2x4 and 1.45 on 4x2 without this.)
 
 use crate::demand::{Demand, DemandTask};
-
-/// What a task has alone of all it uses, to be one with memory of its own: two thirds. Guessed.
-const MOSTLY: (u64, u64) = (2, 3);
 
 /// Has tasks stay where they are today whose memory can come as well, where to go to it would make the nodes less
 /// even; of the rest of an assignment nothing changes.
@@ -48,10 +45,8 @@ fn can_come(demand: &Demand, task: &DemandTask, node: usize) -> bool {
         let own = bundle.users.len() == 1 && !bundle.stays;
         own && demand.best_memory(bundle, &[(node, weight)]).0 == node
     };
-    let weight = |(_, weight): &(usize, u64)| *weight;
-    let all: u64 = task.bundles.iter().map(weight).sum();
-    let own: u64 = task.bundles.iter().filter(|used| comes(used)).map(weight).sum();
-    own > 0 && own * MOSTLY.1 >= all * MOSTLY.0
+    let own = task.bundles.iter().filter(|used| comes(used)).map(|(_, weight)| weight).sum();
+    task.is_most(own)
 }
 
 #[cfg(test)]

@@ -6,10 +6,11 @@
 //! what it takes to pass by a mapping in which the scanning thread has not faulted of late (since 6.7): with
 //! 256 MiB every 2 s, memory of 64 MiB was hardly scanned any more.
 
-use numaherd_model::{Action, Bytes, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, Waiting};
+use numaherd_model::{
+    Action, Bytes, CONVERGED_PERMILLE, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, Waiting,
+};
 
-use crate::demand::CLAIMS_A_CPU;
-use crate::herd::{CONVERGED_PERMILLE, is_in_place};
+use crate::herd::is_in_place;
 
 /// Pages a fault from which faults are mostly of huge pages. Guessed: a fifth of them is.
 const MOSTLY_HUGE: u64 = 100;
@@ -71,7 +72,7 @@ impl Scan {
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
         let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
         let stays = slow && plan.waiting.is_none() && is_in_place(plan) && !places;
-        let young = |task: &Task| task.busy_permille >= CLAIMS_A_CPU && task.age < YOUNG;
+        let young = |task: &Task| task.claims_cpu() && task.age < YOUNG;
         let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
         let begins = young && faults < ENOUGH_FAULTS;

@@ -20,14 +20,10 @@ const TURN: Nanos = Nanos(2_000_000_000);
 /// A task goes away and comes back once in this time at the most.
 const ROUND: Nanos = Nanos(10_000_000_000);
 
-/// What a task uses of one bundle to be of its team, as a part of all it uses: two thirds. Guessed.
-const MOSTLY: (u64, u64) = (2, 3);
-
 /// The bundle that a task mostly uses.
 fn team(task: &DemandTask) -> Option<usize> {
-    let all: u64 = task.bundles.iter().map(|(_, weight)| weight).sum();
     let (b, most) = task.bundles.iter().copied().max_by_key(|(_, weight)| *weight)?;
-    (most * MOSTLY.1 >= all * MOSTLY.0 && most > 0).then_some(b)
+    task.is_most(most).then_some(b)
 }
 
 /// Whether a task is where its team's memory is not.

@@ -37,9 +37,9 @@ impl Code {
             self.blocks.clear();
         }
         let read = || (0, Block::read(ip, |address| bytes(&self.root, tgid, address)));
-        let known = self.blocks.entry((tgid, ip)).or_insert_with(read);
+        let known = self.blocks.entry((tgid, ip)).or_insert_with(&read);
         if known.0 >= TRUSTED {
-            *known = (0, Block::read(ip, |address| bytes(&self.root, tgid, address)));
+            *known = read();
         }
         known.0 += 1;
         &known.1
