@@ -280,25 +280,30 @@ fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
     region.users.iter().filter(move |user| user.faults * NEGLIGIBLE >= most)
 }
 
-/// How far a region is shared, per mille, by `count` tasks that share this part of their memory. It
-/// either is or is not: seen used by one task `f` times, it is shared with the odds of
-/// p ÷ (1 - p) ÷ `count` to the power of f - 1; seen used by several it is, by all, unless so many
-/// faults would have shown more of them.
+/// How far a region is shared, per mille, by `count` tasks that share this part of their memory, where so many
+/// users were seen in so many passes of the scan. It either is or is not. Who shares it is as likely as any
+/// other to be the next seen in it, so that no more than `u` were seen in `n` passes has the odds of `u` ÷ `count`
+/// to the power of n - u. Two of many may have passed it on from one to the other, and it is theirs; three have not.
 ///
-/// Example: half of a process's memory is shared by 8. A region that one task faulted in twice is
+/// Example: half of a process's memory is shared by 8. A region that one task was seen in twice is
 /// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
-fn shared_part(permille: u64, count: u64, users: &Amounts) -> u64 {
-    if count < 2 {
+fn shared_part(permille: u64, count: u64, users: u64, passes: u64) -> u64 {
+    if count < 2 || users == 2 && count > 3 {
         return 0;
     }
-    let faults: u64 = users.iter().map(|user| user.1).sum();
-    if let [_] = users.as_slice() {
-        // Further ones by whoever sweeps first say no more.
-        let odds = count.pow(faults.saturating_sub(1).min(4) as u32);
-        return permille * 1000 / ((1000 - permille) * odds + permille);
+    if users > 1 && (users * 2 > count || passes <= users) {
+        return 1000;
     }
-    let few = users.len() as u64 * 2 <= count && faults >= 2 * count;
-    if few { 0 } else { 1000 }
+    // Further ones by whoever sweeps first say no more.
+    let more = passes.saturating_sub(users).min(4) as u32;
+    let (apart, shared) = (count.pow(more) * (1000 - permille), users.pow(more) * permille);
+    shared * 1000 / (apart + shared).max(1)
+}
+
+/// How often the scan came by a region, by what it knows: each pass shows each page once.
+fn passes(region: &Region) -> u64 {
+    let faults: u64 = region.users.iter().map(|user| user.faults).sum();
+    faults.div_ceil(region.known_pages().0.max(1))
 }
 
 /// A region's users, by index and ascending, with their faults.
@@ -309,7 +314,9 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let team = mates.of_region(&users);
         let permille = match mates.partly {
-            true => shared_part(mates.permille, team.len() as u64, &users),
+            true => {
+                shared_part(mates.permille, team.len() as u64, users.len() as u64, passes(region))
+            }
             false => mates.permille,
         };
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
@@ -413,20 +420,26 @@ fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Amounts {
 mod tests {
     use super::*;
 
-    fn part(permille: u64, faults: &[u64]) -> u64 {
-        let users: Amounts = faults.iter().copied().enumerate().collect();
-        shared_part(permille, 8, &users)
+    #[test]
+    fn who_is_seen_in_a_region_says_whether_it_is_shared() {
+        let part = |users, passes| shared_part(500, 8, users, passes);
+        assert_eq!([part(1, 1), part(1, 2), part(1, 3)], [500, 111, 15]);
+        assert_eq!([part(1, 5), part(1, 9)], [0, 0]);
+        // Two may have passed it on, and three have not, unless nobody else comes for long.
+        assert_eq!([part(2, 2), part(2, 9)], [0, 0]);
+        assert_eq!([part(3, 3), part(3, 4), part(3, 7)], [1000, 272, 19]);
+        assert_eq!([part(5, 9), shared_part(500, 3, 2, 9)], [1000, 1000]);
     }
 
     #[test]
-    fn who_is_seen_in_a_region_says_whether_it_is_shared() {
-        assert_eq!(part(500, &[1]), 500);
-        assert_eq!(part(500, &[2]), 111);
-        assert_eq!(part(500, &[3]), 15);
-        assert_eq!(part(500, &[1, 1]), 1000);
-        // 16 faults by two of eight: those two
-        assert_eq!(part(500, &[8, 8]), 0);
-        assert_eq!(part(500, &[4, 4, 4, 2, 2]), 1000);
+    fn a_pass_shows_each_page_of_a_region_once() {
+        let mut scene = numaherd_model::scene::Scene::two_by_four();
+        (1..=3).for_each(|tid| scene.task(tid, 0, 1000));
+        scene.region(0, &[(1, 512)], &[(1, 512)]);
+        scene.region(1, &[(1, 512), (2, 1024)], &[(1, 512)]);
+        scene.region(2, &[(1, 5), (3, 2)], &[(0, 3), (1, 4)]);
+        let snapshot = scene.snapshot();
+        assert_eq!(snapshot.regions.iter().map(passes).collect::<Vec<_>>(), [1, 3, 1]);
     }
 
     #[test]

@@ -31,8 +31,9 @@ use crate::pages::{MIN_KNOWN_PAGES, MIN_USE_PERMILLE, expected_pages};
 const EARNEST_PERMILLE: u64 = 500;
 
 /// The worst placed users must come nearer by this share of the distance they will have, per mille.
-/// On two nodes: two thirds on one of them. Guessed, well above noise.
-const CLEAR_PERMILLE: u64 = 333;
+/// On two nodes: six tenths on one of them. Guessed, above noise: with a third `shared` took 1.03 × bind on the
+/// simulated 2x4, 1.01 with a fifth or less, and with a tenth twice as much was moved.
+const CLEAR_PERMILLE: u64 = 200;
 
 /// Distances below are in thousandths.
 const MILLI: u64 = 1000;
@@ -274,12 +275,12 @@ mod tests {
     fn parts_that_are_about_equal_stay() {
         let here: &[(u32, u64)] = &[(0, 512)];
         let there: &[(u32, u64)] = &[(1, 512)];
-        // 5 of 8 on node 0: 5.5 × 5/4 = 6.9 for the worst, less than a third above 5.5
-        let scene = shared(&[here, here, here, here, here, there, there, there]);
+        // 5 of 9 on node 0: 11 × 5/9 = 6.1 for the worst, less than a fifth above 5.5
+        let scene = shared(&[here, here, here, here, here, there, there, there, there]);
         assert_eq!(planned(&scene, MOST), []);
-        // 6 of 8: 8.25 is more than that, and one of them makes seven
-        let scene = shared(&[here, here, here, here, here, here, there, there]);
-        assert_eq!(planned(&scene, MOST), [(0, 1), (1, 1)]);
+        // 5 of 8: 6.9 is more than that
+        let scene = shared(&[here, here, here, here, here, there, there, there]);
+        assert_eq!(planned(&scene, MOST), [(0, 1)]);
     }
 
     #[test]
