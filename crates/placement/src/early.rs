@@ -44,7 +44,7 @@ impl Early {
     }
 }
 
-/// Where they belong; `None` unless something is known of every busy task and that is right either way. `assign`
+/// Where they belong; `None` unless something is known of every busy task that is ours, and that is right either way. `assign`
 /// is who finds it.
 #[must_use]
 pub fn assigned(
@@ -60,7 +60,9 @@ pub fn assigned(
     let (shared, loose) = if_shared(snapshot)?;
     let mut shared = Demand::with(&shared, mechanisms.teams);
     shared.scatter = mechanisms.scatter;
-    let known = |i: usize| !shared.tasks[i].claims_cpu || shared.is_known(i);
+    let known = |i: usize| {
+        !shared.tasks[i].claims_cpu || shared.is_known(i) || snapshot.tasks[i].fixed
+    };
     if !(0..shared.tasks.len()).all(known) {
         return None;
     }
@@ -90,6 +92,10 @@ fn if_shared(snapshot: &Snapshot) -> Option<(Snapshot, Vec<ProcessId>)> {
     let (mut wrong, mut stand_ins): (Vec<Busy>, Vec<Region>) = Default::default();
     let mut loose = Vec::new();
     for tasks in by_process(&busy) {
+        // Who is left alone takes up CPUs where it is, wherever its memory lies.
+        if tasks.iter().all(|one| task(one).fixed) {
+            continue;
+        }
         let placed = tasks.iter().any(|one| task(one).home.is_some());
         let is_wrong = if is_shown(tasks) {
             is_remote(tasks)
@@ -233,9 +239,17 @@ mod tests {
         let well = Resident { process: first.process, ..even.clone() };
         snapshot.resident = vec![well, even];
         assert_eq!(plan(&snapshot).actions, []);
-        // Of one of them nothing is known.
+        // Of one of them nothing is known; that matters only if it is ours to place.
         snapshot.resident = vec![first];
+        snapshot.tasks[4..6].iter_mut().for_each(|task| task.busy_permille = 0);
         assert_eq!(plan(&snapshot).actions, []);
+        snapshot.tasks[4..].iter_mut().for_each(|task| task.fixed = true);
+        let of_first = |action: &Action| match action {
+            Action::PlaceTask { task, node, .. } => task.tid <= 4 && node.0 == 0,
+            _ => false,
+        };
+        let actions = plan(&snapshot).actions;
+        assert!(actions.len() == 4 && actions.iter().all(of_first), "{actions:?}");
     }
 
     #[test]
