@@ -103,13 +103,19 @@ impl Mates {
         }
         let begin = snapshot.regions.partition_point(|region| region.id.process < self.process);
         let own = snapshot.regions[begin..].iter().take_while(|r| r.id.process == self.process);
-        let mate = |user: &RegionUse| {
-            let of = |task: &usize| snapshot.tasks[*task].id;
-            let found = self.tasks.binary_search_by_key(&user.task, of);
-            Some((found.ok()?, user.faults))
+        let ids: SmallVec<[TaskId; 8]> =
+            self.tasks.iter().map(|&task| snapshot.tasks[task].id).collect();
+        let users_of = |region: &Region| {
+            // Both are ascending.
+            let mut mates = ids.iter().enumerate().peekable();
+            let mate = |user: &RegionUse| {
+                while mates.next_if(|(_, id)| **id < user.task).is_some() {}
+                let (mate, _) = mates.next_if(|(_, id)| **id == user.task)?;
+                Some((mate, user.faults))
+            };
+            in_earnest(region).filter_map(mate).collect::<Users>()
         };
-        let users = own.map(|region| in_earnest(region).filter_map(mate).collect::<Users>());
-        let Some(teams) = teams::split(count, users) else { return };
+        let Some(teams) = teams::split(count, own.map(users_of)) else { return };
         let (all, cuts) = (count as u64, teams.iter().max().map_or(1, |last| *last as u64 + 1));
         let whole = self.permille * (all - 1);
         self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);
@@ -407,7 +413,11 @@ fn pages_of(snapshot: &Snapshot, regions: &[usize]) -> Amounts {
     let nodes = &snapshot.topology.nodes;
     let mut pages = Amounts::new();
     for (node, count) in regions.iter().flat_map(|&r| &snapshot.regions[r].pages) {
-        let Ok(node) = nodes.binary_search_by_key(node, |n| n.id) else { continue };
+        // Mostly nodes are numbered through.
+        let through =
+            Some(node.0 as usize).filter(|&i| nodes.get(i).is_some_and(|n| n.id == *node));
+        let found = || nodes.binary_search_by_key(node, |n| n.id).ok();
+        let Some(node) = through.or_else(found) else { continue };
         match pages.binary_search_by_key(&node, |(node, _)| *node) {
             Ok(i) => pages[i].1 += count.0,
             Err(i) => pages.insert(i, (node, count.0)),

@@ -60,9 +60,8 @@ pub fn assigned(
     let (shared, loose) = if_shared(snapshot)?;
     let mut shared = Demand::with(&shared, mechanisms.teams);
     shared.scatter = mechanisms.scatter;
-    let known = |i: usize| {
-        !shared.tasks[i].claims_cpu || shared.is_known(i) || snapshot.tasks[i].fixed
-    };
+    let known =
+        |i: usize| !shared.tasks[i].claims_cpu || shared.is_known(i) || snapshot.tasks[i].fixed;
     if !(0..shared.tasks.len()).all(known) {
         return None;
     }

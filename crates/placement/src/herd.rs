@@ -139,12 +139,17 @@ impl Herd {
 
     fn remember(&mut self, moves: &[Action], now: Nanos) {
         self.moved_at.retain(|_, at| now.since(*at) < SETTLE);
+        let mut next = 0;
         for action in moves {
             match action {
                 Action::MovePages { region, .. } => _ = self.moved_at.insert(*region, now),
+                // Mostly the one behind the last.
                 Action::PlaceTask { task, .. } => {
-                    if let Ok(i) = self.tasks.binary_search_by_key(task, |known| known.id) {
+                    let is_next = self.tasks.get(next).is_some_and(|known| known.id == *task);
+                    let known = || self.tasks.binary_search_by_key(task, |known| known.id).ok();
+                    if let Some(i) = if is_next { Some(next) } else { known() } {
                         self.tasks[i].placed_at = Some(now);
+                        next = i + 1;
                     }
                 }
                 Action::ReleaseTask { .. } => {}

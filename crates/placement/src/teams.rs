@@ -32,6 +32,7 @@ pub fn split(
     if count < 2 {
         return None;
     }
+    // Of each two the lower one's row.
     let mut together = vec![0_u64; count * count];
     let mut seen = 0;
     let mut regions_of = vec![0_u64; count];
@@ -43,13 +44,18 @@ pub fn split(
         for (nth, &(a, of_a)) in users.iter().enumerate() {
             for &(b, of_b) in &users[nth + 1..] {
                 together[a * count + b] += of_a.min(of_b);
-                together[b * count + a] += of_a.min(of_b);
-                seen += 1;
             }
         }
+        seen += users.len() as u64 * users.len().saturating_sub(1) as u64 / 2;
     }
-    let strongest: Vec<u64> =
-        together.chunks(count).map(|row| row.iter().copied().max().unwrap_or(0)).collect();
+    let mut strongest = vec![0; count];
+    for a in 0..count {
+        for b in a + 1..count {
+            let pair = together[a * count + b];
+            strongest[a] = pair.max(strongest[a]);
+            strongest[b] = pair.max(strongest[b]);
+        }
+    }
     let mut team: Vec<usize> = (0..count).collect();
     for a in 0..count {
         for b in a + 1..count {
