@@ -47,8 +47,7 @@ impl Pace {
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
     /// that only looked is followed by a wait of several times that: on slow CPUs, looking is dear. One dear turn
-    /// does not count: whoever is new is looked at more closely once, and is just what is waited for. After a turn
-    /// that found nothing, what is heard is news, and not waited with.
+    /// does not count: whoever is new is looked at more closely once, and is just what is waited for.
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
         let most = match found {
             Found::Unsure => return Pace::SOON,
@@ -59,7 +58,7 @@ impl Pace {
         self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
-        self.least = if found == Found::Nothing { Pace::SOON } else { least.max(Pace::SOON) };
+        self.least = least.max(Pace::SOON);
         if acted { BRIEF } else { self.wait.max(least) }
     }
 
@@ -134,14 +133,11 @@ mod tests {
         assert!(pace.wakes(millis(50), 8));
         assert!(!pace.wakes(millis(49), 8) && !pace.wakes(millis(50), 7));
         // looking took 60 ms, once
-        pace.next(false, Found::More, millis(60));
-        assert!(pace.wakes(millis(50), 8));
-        // and again: a quarter of a CPU at the most
-        pace.next(false, Found::More, millis(60));
-        assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));
-        // and found nothing: the first faults are news
         pace.next(false, Found::Nothing, millis(60));
         assert!(pace.wakes(millis(50), 8));
+        // and again: a quarter of a CPU at the most
+        pace.next(false, Found::Nothing, millis(60));
+        assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));
     }
 
     #[test]
