@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use numaherd_model::{
-    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
+    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, Task, TaskId,
 };
 
 /// Free memory a destination keeps above its high watermark, per mille of the node's memory.
@@ -96,18 +96,19 @@ impl Checker {
         Checker::default()
     }
 
-    /// For each action of the plan, in order, what is wrong with it.
+    /// For each action of the plan, in order, what is wrong with it. Where a task is refused, whoever was to come
+    /// in its place is too, if that is one too many: half an exchange overloads a node.
     pub fn review(&mut self, plan: &Plan, snapshot: &Snapshot) -> Vec<Option<Problem>> {
         self.forget(snapshot);
-        let mut planned = Planned::new(snapshot, plan);
-        let review = |action| {
-            let problem = self.problem(action, snapshot, &mut planned);
-            if problem.is_none() {
-                self.remember(action, snapshot.time);
-            }
-            problem
-        };
-        plan.actions.iter().map(review).collect()
+        let mut problems = vec![None; plan.actions.len()];
+        let mut planned = Planned::new(snapshot, plan, &problems);
+        for (action, problem) in plan.actions.iter().zip(&mut problems) {
+            *problem = self.problem(action, snapshot, &mut planned);
+        }
+        while refuse_comers(snapshot, plan, &mut problems) {}
+        let passed = plan.actions.iter().zip(&problems).filter(|(_, problem)| problem.is_none());
+        passed.for_each(|(action, _)| self.remember(action, snapshot.time));
+        problems
     }
 
     fn problem(
@@ -164,12 +165,9 @@ impl Checker {
         if moves.len() >= PING_PONG_MOVES && moves.last().is_some_and(|(_, last)| *last != node) {
             return Some(Problem::PingPong);
         }
-        let claims = usize::from(task.claims_cpu());
         // Where everybody is once the whole plan is done: a swap overloads nobody.
-        let tasks = planned.load(node);
-        let capacity = planned.capacity.get(&node).copied().unwrap_or(0);
-        if claims > 0 && tasks > capacity {
-            return Some(Problem::Overloaded { node, tasks, capacity });
+        if let Some(overloaded) = planned.overloaded(node).filter(|_| task.claims_cpu()) {
+            return Some(overloaded);
         }
         planned.tasks.insert(id);
         None
@@ -244,6 +242,33 @@ impl Checker {
     }
 }
 
+/// The node that a task counts for where no plan sends it elsewhere.
+fn is_on(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
+    task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu))
+}
+
+/// Refuses tasks that would come to nodes that are too full without those that were refused. Whether there are any.
+fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Problem>]) -> bool {
+    let is_place = |action: &Action| matches!(action, Action::PlaceTask { .. });
+    if !plan.actions.iter().zip(&*problems).any(|(action, p)| is_place(action) && p.is_some()) {
+        return false;
+    }
+    let mut planned = Planned::new(snapshot, plan, problems);
+    let mut any = false;
+    for (action, problem) in plan.actions.iter().zip(problems) {
+        let Action::PlaceTask { task, node, .. } = action else { continue };
+        let task = snapshot.task(*task).filter(|task| task.claims_cpu() && problem.is_none());
+        let Some(here) = task.and_then(|task| is_on(task, snapshot)) else { continue };
+        if here != *node && planned.overloaded(*node).is_some() {
+            *problem = planned.overloaded(*node);
+            *planned.load.entry(*node).or_default() -= 1;
+            *planned.load.entry(here).or_default() += 1;
+            any = true;
+        }
+    }
+    any
+}
+
 /// What the plan's accepted actions amount to so far.
 struct Planned {
     tasks: BTreeSet<TaskId>,
@@ -254,9 +279,11 @@ struct Planned {
 }
 
 impl Planned {
-    fn new(snapshot: &Snapshot, plan: &Plan) -> Planned {
+    /// Nothing yet, but for where tasks are if all is done that is not refused.
+    fn new(snapshot: &Snapshot, plan: &Plan, refused: &[Option<Problem>]) -> Planned {
         let mut destinations = BTreeMap::new();
-        for action in &plan.actions {
+        for (action, _) in plan.actions.iter().zip(refused).filter(|(_, refused)| refused.is_none())
+        {
             if let Action::PlaceTask { task, node, .. } = action {
                 destinations.entry(*task).or_insert(*node);
             }
@@ -265,7 +292,7 @@ impl Planned {
         let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
         let claims = busy.clone().count();
         for task in busy {
-            let here = || task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu));
+            let here = || is_on(task, snapshot);
             if let Some(node) = destinations.get(&task.id).copied().or_else(here) {
                 *load.entry(node).or_default() += 1;
             }
@@ -279,8 +306,11 @@ impl Planned {
         }
     }
 
-    fn load(&self, node: NodeId) -> usize {
-        self.load.get(&node).copied().unwrap_or(0)
+    /// That a node has more busy tasks than it may have, if it has.
+    fn overloaded(&self, node: NodeId) -> Option<Problem> {
+        let [tasks, capacity] =
+            [&self.load, &self.capacity].map(|of| of.get(&node).copied().unwrap_or(0));
+        (tasks > capacity).then_some(Problem::Overloaded { node, tasks, capacity })
     }
 }
 

@@ -88,6 +88,38 @@ fn an_overloaded_node_is_caught_and_a_swap_is_not() {
 }
 
 #[test]
+fn half_an_exchange_is_refused_with_its_other_half() {
+    let mut full = snapshot(4);
+    for (task, cpu) in full.tasks.iter_mut().zip([0, 1, 2, 3]) {
+        task.last_cpu = CpuId(cpu);
+    }
+    let mut checker = Checker::new();
+    // Task 1 goes to and fro until it may not; task 4 with it.
+    for nth in 0..3 {
+        let (there, back) = if nth % 2 == 0 { (1, 0) } else { (0, 1) };
+        let cpus = ["0-1", "2-3"];
+        let swap = [place(1, there, cpus[there as usize]), place(4, back, cpus[back as usize])];
+        assert_eq!(review(&mut checker, &full, &swap), [None, None]);
+        full.tasks[0].last_cpu = CpuId(2 * there);
+        full.tasks[3].last_cpu = CpuId(2 * back);
+    }
+    // Task 1 is on node 1 now. Tasks 2 and 3 change places all the same.
+    let swaps = [place(1, 0, "0-1"), place(4, 1, "2-3"), place(2, 1, "2-3"), place(3, 0, "0-1")];
+    let found = review(&mut Checker::new(), &full, &swaps);
+    assert_eq!(found, [None, None, None, None]);
+    // Of those who would come in its place the first stays away.
+    let found = review(&mut checker, &full, &[place(1, 0, "0-1"), place(2, 1, "2-3")]);
+    let overloaded = Problem::Overloaded { node: NodeId(1), tasks: 3, capacity: 2 };
+    assert_eq!(found, [Some(Problem::PingPong), Some(overloaded.clone())]);
+    let found = review(&mut checker, &full, &swaps[..3]);
+    assert_eq!(found[0], Some(Problem::PingPong));
+    // And who was refused is not remembered as moved.
+    let mut one = Checker::new();
+    assert_eq!(review(&mut one, &full, &[place(2, 1, "2-3")]), [Some(overloaded)]);
+    assert_eq!(review(&mut one, &full, &swaps[2..]), [None, None]);
+}
+
+#[test]
 fn memory_that_would_run_short_is_caught_counting_what_is_on_its_way() {
     // 5000 free, 1000 high watermark + 2 % of 102400 pages = 3048 must stay.
     assert_eq!(review(&mut Checker::new(), &snapshot(1), &[pages(1, 1952)]), [None]);
