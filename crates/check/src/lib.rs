@@ -105,7 +105,7 @@ impl Checker {
         for (action, problem) in plan.actions.iter().zip(&mut problems) {
             *problem = self.problem(action, snapshot, &mut planned);
         }
-        while refuse_comers(snapshot, plan, &mut problems) {}
+        refuse_comers(snapshot, plan, &mut problems);
         let passed = plan.actions.iter().zip(&problems).filter(|(_, problem)| problem.is_none());
         passed.for_each(|(action, _)| self.remember(action, snapshot.time));
         problems
@@ -247,26 +247,27 @@ fn is_on(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
     task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu))
 }
 
-/// Refuses tasks that would come to nodes that are too full without those that were refused. Whether there are any.
-fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Problem>]) -> bool {
+/// Refuses tasks that would come to nodes that are too full without those that were refused, until there are none.
+fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Problem>]) {
     let is_place = |action: &Action| matches!(action, Action::PlaceTask { .. });
-    if !plan.actions.iter().zip(&*problems).any(|(action, p)| is_place(action) && p.is_some()) {
-        return false;
+    let mut more = plan.actions.iter().zip(&*problems).any(|(a, p)| is_place(a) && p.is_some());
+    if !more {
+        return;
     }
     let mut planned = Planned::new(snapshot, plan, problems);
-    let mut any = false;
-    for (action, problem) in plan.actions.iter().zip(problems) {
-        let Action::PlaceTask { task, node, .. } = action else { continue };
-        let task = snapshot.task(*task).filter(|task| task.claims_cpu() && problem.is_none());
-        let Some(here) = task.and_then(|task| is_on(task, snapshot)) else { continue };
-        if here != *node && planned.overloaded(*node).is_some() {
-            *problem = planned.overloaded(*node);
-            *planned.load.entry(*node).or_default() -= 1;
-            *planned.load.entry(here).or_default() += 1;
-            any = true;
+    while std::mem::take(&mut more) {
+        for (action, problem) in plan.actions.iter().zip(&mut *problems) {
+            let Action::PlaceTask { task, node, .. } = action else { continue };
+            let task = snapshot.task(*task).filter(|task| task.claims_cpu() && problem.is_none());
+            let here = task.and_then(|task| is_on(task, snapshot)).filter(|here| here != node);
+            if let (Some(here), Some(overloaded)) = (here, planned.overloaded(*node)) {
+                *problem = Some(overloaded);
+                *planned.load.entry(*node).or_default() -= 1;
+                *planned.load.entry(here).or_default() += 1;
+                more = true;
+            }
         }
     }
-    any
 }
 
 /// What the plan's accepted actions amount to so far.

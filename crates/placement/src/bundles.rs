@@ -208,7 +208,7 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
     twins.iter().flatten().for_each(|&r| is_twin[r] = true);
     // Regions are ascending by process, too.
     let mut next = all_mates.as_slice();
-    let mut known = Indices { snapshot, last: 0 };
+    let mut known = Indices::new(snapshot);
     let mut apart: Vec<Group> = Vec::new();
     let mut commons: Vec<Commons<'_>> = Vec::new();
     for (r, region) in snapshot.regions.iter().enumerate() {
@@ -341,13 +341,19 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
 
 /// From a task's id to its index. Regions of one process follow each other, so whoever is asked
 /// for is mostly near the one before.
-struct Indices<'a> {
+pub struct Indices<'a> {
     snapshot: &'a Snapshot,
     last: usize,
 }
 
-impl Indices<'_> {
-    fn of(&mut self, id: TaskId) -> Option<usize> {
+impl<'a> Indices<'a> {
+    /// Of this snapshot's tasks.
+    pub fn new(snapshot: &'a Snapshot) -> Indices<'a> {
+        Indices { snapshot, last: 0 }
+    }
+
+    /// A task's, if it is there.
+    pub fn of(&mut self, id: TaskId) -> Option<usize> {
         let tasks = &self.snapshot.tasks;
         let near = (self.last..self.last + 2).find(|&i| tasks.get(i).is_some_and(|t| t.id == id));
         let found = near.or_else(|| tasks.binary_search_by_key(&id, |task| task.id).ok())?;

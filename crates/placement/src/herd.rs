@@ -18,7 +18,7 @@ use numaherd_model::{
 };
 
 use crate::bandwidth::Bandwidth;
-use crate::bundles::Busy;
+use crate::bundles::{Busy, Indices};
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
@@ -137,19 +137,16 @@ impl Herd {
         self.moved_at.get(region).is_none_or(|&at| now.since(at) >= SETTLE)
     }
 
-    fn remember(&mut self, moves: &[Action], now: Nanos) {
+    fn remember(&mut self, moves: &[Action], snapshot: &Snapshot) {
+        let now = snapshot.time;
         self.moved_at.retain(|_, at| now.since(*at) < SETTLE);
-        let mut next = 0;
+        let mut indices = Indices::new(snapshot);
         for action in moves {
             match action {
                 Action::MovePages { region, .. } => _ = self.moved_at.insert(*region, now),
-                // Mostly the one behind the last.
                 Action::PlaceTask { task, .. } => {
-                    let is_next = self.tasks.get(next).is_some_and(|known| known.id == *task);
-                    let known = || self.tasks.binary_search_by_key(task, |known| known.id).ok();
-                    if let Some(i) = if is_next { Some(next) } else { known() } {
+                    if let Some(i) = indices.of(*task) {
                         self.tasks[i].placed_at = Some(now);
-                        next = i + 1;
                     }
                 }
                 Action::ReleaseTask { .. } => {}
@@ -267,7 +264,7 @@ impl Placement for Herd {
         self.calm_since = if calm { self.calm_since.or(Some(snapshot.time)) } else { None };
         follow.extend(self.shared_out(snapshot, &demand, &outlook));
         actions.extend(follow);
-        self.remember(&actions, snapshot.time);
+        self.remember(&actions, snapshot);
         let mut plan = Plan { actions, strength_permille, ..Plan::default() };
         plan.misplaced_permille = demand.misplaced_permille(&at, &outlook);
         let left = !self.nobody_is_left(&demand, snapshot.time, crowded);
