@@ -1,7 +1,8 @@
 //! Sets of nodes and CPUs, with the kernel's list format (`0,2-3`).
 //!
 //! Ids may be sparse and large (more than 64 nodes, more than 1024 CPUs), so a set is a growing
-//! bit map. Iteration is in ascending order; the empty list is the empty set.
+//! bit map. Copies share it until one is changed: a plan has one for each task that it places.
+//! Iteration is in ascending order; the empty list is the empty set.
 //!
 //! ```
 //! use numaherd_model::{CpuId, CpuSet};
@@ -13,6 +14,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -61,7 +63,7 @@ impl Member for CpuId {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IdSet<T> {
     /// 64 ids a word, lowest first, without trailing zero words.
-    words: Vec<u64>,
+    words: Arc<[u64]>,
     kind: PhantomData<T>,
 }
 
@@ -72,7 +74,7 @@ pub type CpuSet = IdSet<CpuId>;
 
 impl<T> Default for IdSet<T> {
     fn default() -> Self {
-        IdSet { words: Vec::new(), kind: PhantomData }
+        IdSet { words: Arc::default(), kind: PhantomData }
     }
 }
 
@@ -86,9 +88,7 @@ impl<T: Member> IdSet<T> {
     /// Builds a set from the kernel's bit words, lowest first.
     #[must_use]
     pub fn from_words(words: &[u64]) -> Self {
-        let mut set = IdSet { words: words.to_vec(), kind: PhantomData };
-        set.trim();
-        set
+        IdSet { words: trimmed(words).into(), kind: PhantomData }
     }
 
     /// The bit words, lowest first, without trailing zeroes.
@@ -101,18 +101,20 @@ impl<T: Member> IdSet<T> {
     pub fn insert(&mut self, id: T) {
         let (word, bit) = place(id);
         if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
+            let mut words = self.words.to_vec();
+            words.resize(word + 1, 0);
+            self.words = words.into();
         }
-        self.words[word] |= bit;
+        Arc::make_mut(&mut self.words)[word] |= bit;
     }
 
     /// Takes one id out.
     pub fn remove(&mut self, id: T) {
         let (word, bit) = place(id);
-        if let Some(w) = self.words.get_mut(word) {
-            *w &= !bit;
+        if self.contains(id) {
+            Arc::make_mut(&mut self.words)[word] &= !bit;
+            *self = Self::from_words(&self.words);
         }
-        self.trim();
     }
 
     /// Whether `id` is a member.
@@ -152,7 +154,8 @@ impl<T: Member> IdSet<T> {
     /// Members of both.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
-        let words: Vec<u64> = self.words.iter().zip(&other.words).map(|(a, b)| a & b).collect();
+        let words: Vec<u64> =
+            self.words.iter().zip(other.words.iter()).map(|(a, b)| a & b).collect();
         Self::from_words(&words)
     }
 
@@ -177,12 +180,12 @@ impl<T: Member> IdSet<T> {
     pub fn is_subset(&self, other: &Self) -> bool {
         self.intersection(other).words == self.words
     }
+}
 
-    fn trim(&mut self) {
-        while self.words.last() == Some(&0) {
-            self.words.pop();
-        }
-    }
+/// Without trailing zero words.
+fn trimmed(words: &[u64]) -> &[u64] {
+    let len = words.iter().rposition(|&word| word != 0).map_or(0, |last| last + 1);
+    &words[..len]
 }
 
 fn place<T: Member>(id: T) -> (usize, u64) {

@@ -11,6 +11,7 @@
 use std::cmp::Reverse;
 
 use crate::demand::{Amounts, Bundle, Demand};
+use crate::outlook::{Outlook, Prospect};
 
 /// See the module.
 pub struct Assignment<'a> {
@@ -82,9 +83,10 @@ impl<'a> Assignment<'a> {
         &self.at
     }
 
-    /// The same, for good.
-    pub fn into_nodes(self) -> Vec<usize> {
-        self.at
+    /// What it means for memory.
+    pub fn into_outlook(self) -> Outlook {
+        let prospect = |Spread { weights, memory, .. }| Prospect { weights, memory };
+        Outlook::of_all(self.bundles.into_iter().map(prospect))
     }
 
     /// What it costs.

@@ -9,9 +9,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
-use crate::demand::{Amounts, Bundle, DemandTask, SHARE};
+use crate::demand::{Amounts, Bundle, DemandTask, Regions, SHARE};
 use crate::objects::twins;
 use crate::teams;
 
@@ -181,7 +181,7 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
 #[derive(Default)]
 struct Group {
     users: Amounts,
-    regions: Vec<usize>,
+    regions: Regions,
     stays: bool,
 }
 
@@ -196,7 +196,7 @@ struct Commons<'a> {
     mates: &'a Mates,
     stays: bool,
     faults: u64,
-    regions: Vec<usize>,
+    regions: Regions,
 }
 
 /// Takes regions with the same users together. A user's faults are those seen, less what is
@@ -230,13 +230,13 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
                     common.faults += faults;
                     common.regions.push(r);
                 }
-                None => commons.push(Commons { mates, stays, faults, regions: vec![r] }),
+                None => commons.push(Commons { mates, stays, faults, regions: smallvec![r] }),
             }
             continue;
         }
         let users = users_of(region, &mut known, mates);
         if !users.is_empty() {
-            apart.push(Group { users, regions: vec![r], stays });
+            apart.push(Group { users, regions: smallvec![r], stays });
         }
     }
     apart.extend(twins.iter().map(|twins| common(snapshot, &mut known, &all_mates, twins)));
@@ -315,7 +315,8 @@ fn passes(region: &Region) -> u64 {
 /// A region's users, by index and ascending, with their faults.
 fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amounts {
     let seen = in_earnest(region).filter_map(|user| Some((known.of(user.task)?, user.faults)));
-    let mut users: Amounts = seen.collect();
+    let mut users = Amounts::with_capacity(region.users.len());
+    users.extend(seen);
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let team = mates.of_region(&users);
@@ -327,10 +328,13 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
         };
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
         users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
+        // Both are ascending.
+        let mut i = 0;
         for &mate in team.iter() {
-            match users.binary_search_by_key(&mate, |user| user.0) {
-                Ok(i) => users[i].1 += each,
-                Err(i) => users.insert(i, (mate, each)),
+            i += users[i..].iter().take_while(|user| user.0 < mate).count();
+            match users.get_mut(i) {
+                Some(user) if user.0 == mate => user.1 += each,
+                _ => users.insert(i, (mate, each)),
             }
         }
     }

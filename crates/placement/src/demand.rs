@@ -47,6 +47,9 @@ pub const FEW_NODES: usize = 8;
 /// one entry is kept in place, which spares the search of a large problem a miss of the cache.
 pub type Amounts = SmallVec<[(usize, u64); 1]>;
 
+/// Regions, by index into the snapshot's: many bundles have one or two, which are kept in place.
+pub type Regions = SmallVec<[usize; 2]>;
+
 /// A task, as the search sees it.
 #[derive(Clone, Debug)]
 pub struct DemandTask {
@@ -85,7 +88,7 @@ pub struct Bundle {
     /// Tasks, by index and ascending, with their weights.
     pub users: Amounts,
     /// Regions, by index into the snapshot's.
-    pub regions: Vec<usize>,
+    pub regions: Regions,
     /// Known pages on each node that has some, ascending.
     pub pages: Amounts,
     /// All of them together.

@@ -248,9 +248,8 @@ impl Placement for Herd {
             actions.extend(self.early(&demand, &today, snapshot));
             return Plan { actions, strength_permille, waiting, ..Plan::default() };
         }
-        let at = self.assign(&demand, &today, snapshot.time);
+        let (at, outlook) = self.assign(&demand, &today, snapshot.time);
         let crowded = self.mechanisms.hold && is_crowded(&demand);
-        let outlook = Outlook::new(&demand, &at);
         actions.extend(self.placements(&demand, &outlook, &at, |_| crowded, snapshot.time));
         let mut follow = pages::follow(snapshot, &demand, &outlook);
         follow.retain(|action| self.may_move_again(action, snapshot.time));
@@ -282,7 +281,7 @@ impl Herd {
     /// Who is placed before it is known how far memory is shared, with something known of everybody. It may
     /// turn out otherwise, so they need not stay.
     fn early(&self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
-        let assign = |shared: &Demand| self.assign(shared, today, snapshot.time);
+        let assign = |shared: &Demand| self.assign(shared, today, snapshot.time).0;
         let Some(early) = early::assigned(snapshot, apart, today, self.mechanisms, assign) else {
             return Vec::new();
         };
@@ -293,23 +292,29 @@ impl Herd {
     }
 
     /// Where every task should be: by the search, unless that moves somebody who is not to move
-    /// now.
-    fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> Vec<usize> {
+    /// now. And what that means for memory.
+    fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> (Vec<usize>, Outlook) {
         let is_placed = |i: usize| demand.tasks[i].placed || !demand.tasks[i].claims_cpu;
         // Who has no choice never will be.
         let all_placed = (0..today.len()).all(|i| is_placed(i) || !demand.has_choice(i));
         let cost = if all_placed { PLACED_COST * TASK_COST } else { TASK_COST };
-        let mut at = match self.mechanisms.exact {
+        let found = match self.mechanisms.exact {
             true => search::improve(demand, cost),
-            false => search::descend(demand, cost).into_nodes(),
+            false => search::descend(demand, cost),
         };
+        let mut at = found.at().to_vec();
         if self.mechanisms.level {
             level::level(demand, today, &mut at);
         }
         let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
         // Half a swap would overload a node: wait for all of it.
         let rests = |i: usize| unsettled(i) || self.is_relieved(i, now);
-        if (0..at.len()).any(|i| at[i] != today[i] && rests(i)) { today.to_vec() } else { at }
+        if (0..at.len()).any(|i| at[i] != today[i] && rests(i)) {
+            at = today.to_vec();
+        }
+        let is_found = at == found.at();
+        let outlook = if is_found { found.into_outlook() } else { Outlook::new(demand, &at) };
+        (at, outlook)
     }
 
     /// Placed tasks that get the CPUs of their owner back.

@@ -26,6 +26,12 @@ impl Outlook {
         Outlook(demand.bundles.iter().map(prospect).collect())
     }
 
+    /// Of these, one for each bundle of a demand.
+    #[must_use]
+    pub fn of_all(prospects: impl Iterator<Item = Prospect>) -> Outlook {
+        Outlook(prospects.collect())
+    }
+
     /// That of one bundle.
     #[must_use]
     pub fn of(&self, bundle: usize) -> &Prospect {

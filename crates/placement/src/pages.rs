@@ -4,6 +4,9 @@
 //! it included, if most of its use comes from there. The most misplaced go first, and a plan
 //! moves a bounded amount, so that the loop looks again soon.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use numaherd_model::{Action, Bytes, Nanos, NodeId, Pages, Reason, Snapshot};
 
 use crate::demand::Demand;
@@ -54,14 +57,15 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Ac
         }
         for &r in &bundle.regions {
             if let Some(pages) = misplaced(snapshot, r, demand.nodes[to]) {
-                moves.push((pages, r, demand.nodes[to], permille as u32));
+                moves.push((pages, Reverse(r), demand.nodes[to], permille as u32));
             }
         }
     }
-    moves.sort_by_key(|&(pages, r, ..)| (std::cmp::Reverse(pages), r));
+    // Of many only the first go.
+    let mut moves = BinaryHeap::from(moves);
     let mut left = most(snapshot);
     let mut actions = Vec::new();
-    for (pages, r, to, permille) in moves {
+    while let Some((pages, Reverse(r), to, permille)) = moves.pop() {
         if pages > left {
             break;
         }

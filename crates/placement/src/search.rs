@@ -37,12 +37,15 @@ const MOST_PASSES: usize = 32;
 /// destination.
 const FEW_TASKS: usize = 64;
 
-/// Where every task should run: for each task the index of a node. Moving a task must save at
-/// least `task_cost`, in the unit of the demand's costs.
+/// Where every task should run. Moving a task must save at least `task_cost`, in the unit of the
+/// demand's costs.
 #[must_use]
-pub fn improve(demand: &Demand, task_cost: u64) -> Vec<usize> {
-    let assignment = descend(demand, task_cost);
-    exact::improve(demand, &assignment, task_cost).unwrap_or_else(|| assignment.into_nodes())
+pub fn improve(demand: &Demand, task_cost: u64) -> Assignment<'_> {
+    let mut assignment = descend(demand, task_cost);
+    if let Some(better) = exact::improve(demand, &assignment, task_cost) {
+        better.into_iter().enumerate().for_each(|(task, node)| assignment.put(task, node));
+    }
+    assignment
 }
 
 /// Steps and gatherings from where tasks are now, until none helps: what [`improve`] does without

@@ -15,6 +15,11 @@
 //! Source: numa/core's buddies (Molnar 2012) and mainline's groups tell them by the last task on a
 //! page; here by regions, which several tasks fault in a scan.
 
+use smallvec::{SmallVec, smallvec};
+
+/// Up to so many tasks, which most processes have at most, all that is counted is kept in place.
+const FEW: usize = 8;
+
 /// A pair seen together less than 1 in this many times as often as either's strongest is none: slices
 /// meet in a region, and a main thread touches everything once. Guessed.
 const STRAY: u64 = 8;
@@ -33,9 +38,9 @@ pub fn split(
         return None;
     }
     // Of each two the lower one's row.
-    let mut together = vec![0_u64; count * count];
+    let mut together: SmallVec<[u64; FEW * FEW]> = smallvec![0; count * count];
     let mut seen = 0;
-    let mut regions_of = vec![0_u64; count];
+    let mut regions_of: SmallVec<[u64; FEW]> = smallvec![0; count];
     let mut all_regions = 0;
     for region in regions {
         let users = region.as_ref();
@@ -48,7 +53,7 @@ pub fn split(
         }
         seen += users.len() as u64 * users.len().saturating_sub(1) as u64 / 2;
     }
-    let mut strongest = vec![0; count];
+    let mut strongest: SmallVec<[u64; FEW]> = smallvec![0; count];
     for a in 0..count {
         for b in a + 1..count {
             let pair = together[a * count + b];
@@ -56,7 +61,7 @@ pub fn split(
             strongest[b] = pair.max(strongest[b]);
         }
     }
-    let mut team: Vec<usize> = (0..count).collect();
+    let mut team: SmallVec<[usize; FEW]> = (0..count).collect();
     for a in 0..count {
         for b in a + 1..count {
             let pair = together[a * count + b];
@@ -66,7 +71,7 @@ pub fn split(
             }
         }
     }
-    let sizes: Vec<u64> =
+    let sizes: SmallVec<[u64; FEW]> =
         (0..count).map(|one| team.iter().filter(|team| **team == one).count() as u64).collect();
     let all = count as u64;
     let expected = |size: &u64| seen * size * (all - size) * 2 / (all * (all - 1));

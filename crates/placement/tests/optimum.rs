@@ -130,7 +130,7 @@ fn plans_save_nearly_all_that_the_optimum_saves() {
     for seed in 0..400 {
         let demand = Demand::new(&problem(seed).snapshot());
         let (today, best) = (today(&demand), best(&demand));
-        let found = cost(&demand, &search::improve(&demand, TASK_COST));
+        let found = cost(&demand, search::improve(&demand, TASK_COST).at());
         whole.add(seed, (today, found, best));
         let descended = search::descend(&demand, TASK_COST);
         local.add(seed, (today, cost(&demand, descended.at()), best));
@@ -153,12 +153,13 @@ fn plans_save_nearly_all_that_the_optimum_saves() {
 fn what_was_planned_is_kept_while_the_load_is_the_same() {
     for seed in 0..400 {
         let mut scene = problem(seed);
-        let at = search::improve(&Demand::new(&scene.snapshot()), TASK_COST);
+        let demand = Demand::new(&scene.snapshot());
+        let at = search::improve(&demand, TASK_COST).at().to_vec();
         for (task, node) in scene.edit().tasks.iter_mut().zip(&at) {
             task.home = Some(NodeId(*node as u32));
         }
         let demand = Demand::new(&scene.snapshot());
-        assert_eq!(search::improve(&demand, TASK_COST), at, "seed {seed}");
+        assert_eq!(search::improve(&demand, TASK_COST).at(), at, "seed {seed}");
     }
 }
 
@@ -168,7 +169,7 @@ fn nodes_by_other_numbers_make_plans_of_the_same_worth() {
         let scene = problem(seed);
         let plain = Demand::new(&scene.snapshot());
         let mirrored = Demand::new(&mirror(scene).snapshot());
-        let worth = |demand: &Demand| cost(demand, &search::improve(demand, TASK_COST));
+        let worth = |demand: &Demand| cost(demand, search::improve(demand, TASK_COST).at());
         assert_eq!(worth(&plain), worth(&mirrored), "seed {seed}");
     }
 }

@@ -148,7 +148,7 @@ fn memory_that_fits_nowhere_else_stays_and_tasks_go_to_it() {
     // 4096 below the watermark, 2 % of 2 GiB are 10485 pages: 14581 + 512 are needed.
     scene.edit().nodes[1].free.0 = 15_092;
     assert_eq!(best(&scene), (0, SHARE * 11));
-    assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1), [0]);
+    assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1).at(), [0]);
     scene.edit().nodes[1].free.0 = 15_093;
     assert_eq!(best(&scene), (1, 0));
     // With no room anywhere, it is as if there were.

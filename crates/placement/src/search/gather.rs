@@ -27,10 +27,15 @@ pub fn gather_all(
         .map(|b| (Reverse(assignment.cost_of(b)), b))
         .filter(|(cost, _)| cost.0 > 0)
         .collect();
+    // There may be a hundred times as many.
+    if scattered.len() > MOST_GATHERINGS {
+        scattered.select_nth_unstable(MOST_GATHERINGS);
+        scattered.truncate(MOST_GATHERINGS);
+    }
     scattered.sort_unstable();
     partners.hear(demand, assignment, &[]);
     let mut better = false;
-    for (_, b) in scattered.into_iter().take(MOST_GATHERINGS) {
+    for (_, b) in scattered {
         for place in gathering_places(demand, assignment, b) {
             if let Some(moved) = gather(demand, assignment, partners, b, place) {
                 moved.into_iter().for_each(|task| awake.around(demand, task));

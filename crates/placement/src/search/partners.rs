@@ -5,7 +5,7 @@
 //! out now and then, and the list is used until about as much has happened there as it is long.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
@@ -28,9 +28,51 @@ pub struct Partners {
     loose: Vec<Loose>,
     /// How often those of each node were asked in vain, counted like four changes.
     in_vain: Vec<usize>,
-    /// From node to node, those that wish to go, greatest gain last.
-    bound: BTreeMap<(usize, usize), Vec<usize>>,
+    bound: Bound,
     few: bool,
+}
+
+/// From node to node, those that wish to go, greatest gain first: a list of wishes for each two nodes,
+/// of which there are often more than wishes, so that only those that were begun are taken back.
+struct Bound {
+    nodes: usize,
+    /// For each two nodes, where in `wishes` the list begins; at [`Bound::NOBODY`] it ends.
+    first: Vec<u32>,
+    /// Who, of which list, and where the list goes on.
+    wishes: Vec<(usize, usize, u32)>,
+}
+
+impl Bound {
+    const NOBODY: u32 = u32::MAX;
+
+    fn new(nodes: usize) -> Bound {
+        Bound { nodes, first: vec![Bound::NOBODY; nodes * nodes], wishes: Vec::new() }
+    }
+
+    fn clear(&mut self) {
+        for (_, list, _) in self.wishes.drain(..) {
+            self.first[list] = Bound::NOBODY;
+        }
+    }
+
+    /// Puts a task before all others that wish to go the same way.
+    fn push(&mut self, task: usize, from: usize, to: usize) {
+        let list = from * self.nodes + to;
+        let begins = self.wishes.len() as u32;
+        self.wishes.push((task, list, std::mem::replace(&mut self.first[list], begins)));
+    }
+
+    /// The first that wishes to go and is still there; those before it are forgotten.
+    fn first(&mut self, from: usize, to: usize, there: impl Fn(usize) -> bool) -> Option<usize> {
+        let first = &mut self.first[from * self.nodes + to];
+        while let Some(&(task, _, next)) = self.wishes.get(*first as usize) {
+            if there(task) {
+                return Some(task);
+            }
+            *first = next;
+        }
+        None
+    }
 }
 
 /// Those on a node that lose least by leaving, least first.
@@ -47,7 +89,7 @@ impl Partners {
         let few = demand.tasks.len() <= FEW_TASKS;
         let loose = demand.nodes.iter().map(|_| Loose::default()).collect();
         let in_vain = vec![0; demand.nodes.len()];
-        Partners { loose, in_vain, bound: BTreeMap::new(), few }
+        Partners { loose, in_vain, bound: Bound::new(demand.nodes.len()), few }
     }
 
     /// Takes in who wishes to go where, in a new pass.
@@ -59,7 +101,7 @@ impl Partners {
     ) {
         self.bound.clear();
         for &(_, task, to) in wishes.iter().rev().filter(|wish| demand.tasks[wish.1].claims_cpu) {
-            self.bound.entry((assignment.at()[task], to)).or_default().push(task);
+            self.bound.push(task, assignment.at()[task], to);
         }
         for node in (0..demand.nodes.len()).filter(|_| self.few) {
             self.loose[node] = Loose::new(demand, assignment, node, 0);
@@ -79,12 +121,7 @@ impl Partners {
         let at = assignment.at();
         let there = |partner: &usize| at[*partner] == on && *partner != task;
         let mut found = Found::new();
-        if let Some(bound) = self.bound.get_mut(&(on, left)) {
-            while bound.last().is_some_and(|partner| !there(partner)) {
-                bound.pop();
-            }
-            found.extend(bound.last().copied());
-        }
+        found.extend(self.bound.first(on, left, |partner| there(&partner)));
         let events = assignment.changes(on) + self.in_vain[on];
         if !self.few && !self.loose[on].still_holds(events) {
             self.loose[on] = Loose::new(demand, assignment, on, events);
