@@ -327,9 +327,15 @@ impl LiveMachine {
 impl Observe for LiveMachine {
     fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
         let now = self.system.monotonic();
+        let is_due = self.others.is_due(now, NODES_AGE);
+        let busy = if is_due { Some(self.system.busy().map_err(read_error)?) } else { None };
         let tasks = self.read_tasks(now)?;
         if tasks.is_empty() {
             return Err(WorldError::NoTasks);
+        }
+        if let Some(before) = busy {
+            let busy = (before, self.system.busy().map_err(read_error)?);
+            self.others.sample(now, busy, &tasks, self.system.own_time(), &self.topology);
         }
         let alive = |id: &TaskId| tasks.binary_search_by_key(id, |task| task.id).is_ok();
         self.custody.retain(alive);
@@ -345,10 +351,6 @@ impl Observe for LiveMachine {
         };
         self.last_run.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
-        if self.others.is_due(now, NODES_AGE) {
-            let busy = self.system.busy().map_err(read_error)?;
-            self.others.sample(now, busy, &tasks, &self.topology);
-        }
         self.others.fill(&mut nodes, &self.topology);
         let mut snapshot = Snapshot {
             time: now,

@@ -158,6 +158,8 @@ pub trait Machine {
     /// # Errors
     /// It cannot be read.
     fn busy(&mut self) -> Result<BTreeMap<CpuId, Nanos>, ReadError>;
+    /// The CPU that this process is on, if that can be told, and the time it has taken on any.
+    fn own_time(&mut self) -> (Option<CpuId>, Nanos);
     /// The clock of snapshots and faults.
     fn monotonic(&mut self) -> Nanos;
     /// The clock that tasks' start times count on.
@@ -333,6 +335,10 @@ impl Machine for Running {
 
     fn busy(&mut self) -> Result<BTreeMap<CpuId, Nanos>, ReadError> {
         cpu_time::read(&self.root)
+    }
+
+    fn own_time(&mut self) -> (Option<CpuId>, Nanos) {
+        (affinity::current_cpu(), clock::cpu_time())
     }
 
     fn monotonic(&mut self) -> Nanos {

@@ -7,7 +7,8 @@
 //! left to the scheduler for a while.
 //!
 //! Tasks of ours that have no place yet are no strangers: the scheduler can take them away, and herd is about to.
-//! Somebody who was placed a moment ago and waits for one of those is not let go yet.
+//! Somebody who was placed of late and waits for one of those is not let go: of two to a CPU on every CPU, each
+//! that was let go crowded the other node, whose tasks were let go in turn (overcommit on the emulated 2x4).
 //!
 //! Example: unplaced, a task waited 5 % of the time; now 30 %, and node 1 has a CPU to spare: it
 //! is let go. Had it waited 20 % before, or were every node full, it would stay.
@@ -15,6 +16,7 @@
 use numaherd_model::{Nanos, Task};
 
 use crate::demand::Demand;
+use crate::herd::PATIENCE;
 
 /// Waiting below this, per mille of the time, is no harm of ours: herd itself takes up to a quarter
 /// of a CPU while it converges. Guessed.
@@ -23,9 +25,6 @@ const LEAST_PERMILLE: u32 = 300;
 /// How long a task that was let go is left to the scheduler. Guessed: until it is known what others
 /// take of each node.
 const REST: Nanos = Nanos(5_000_000_000);
-
-/// How long somebody who was placed waits for those without a place. Guessed: a few turns of the loop.
-const MOMENT: Nanos = Nanos(500_000_000);
 
 /// What is remembered of a task's waits.
 #[derive(Clone, Copy, Debug)]
@@ -62,7 +61,7 @@ impl Waits {
         now >= LEAST_PERMILLE && now > 2 * self.usual_permille
     }
 
-    /// Whether it was placed a moment ago and waits for others of ours who have no place yet.
+    /// Whether it was placed of late and waits for others of ours who have no place yet.
     #[must_use]
     pub fn is_for_ours(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
         let here = demand.tasks[task].now;
@@ -70,7 +69,7 @@ impl Waits {
             let other = &demand.tasks[i];
             other.claims_cpu && !other.placed && other.now == here && demand.has_choice(i)
         };
-        let just_came = self.placed_at.is_some_and(|at| now.since(at) < MOMENT);
+        let just_came = self.placed_at.is_some_and(|at| now.since(at) < PATIENCE);
         just_came && (0..demand.tasks.len()).any(is_there)
     }
 
@@ -173,7 +172,8 @@ mod tests {
         };
         assert_eq!(after(20, 0), []);
         assert_eq!(after(100, 400), []);
-        assert_eq!(after(400, 400), [1]);
+        assert_eq!(after(3000, 400), []);
+        assert_eq!(after(1000, 400), [1]);
     }
 
     #[test]

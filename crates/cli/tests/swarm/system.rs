@@ -300,6 +300,10 @@ impl Machine for Shared {
         Ok(BTreeMap::new())
     }
 
+    fn own_time(&mut self) -> (Option<CpuId>, Nanos) {
+        (None, Nanos(0))
+    }
+
     fn monotonic(&mut self) -> Nanos {
         Nanos(self.0.borrow().now)
     }

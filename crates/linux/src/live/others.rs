@@ -1,7 +1,9 @@
 //! How much of each node's CPUs tasks take that are not in our care, so that nobody is placed on
 //! CPUs that others keep busy.
 //!
-//! What is busy and not ours, over about a second. A task that changes nodes in between would
+//! What is busy and not ours, over about a second. What we take ourselves is ours too: next to nothing, once all
+//! has converged. Tasks are read one after the other, while those that run go on: what is busy is read before
+//! and after, and taken halfway, so that eight busy CPUs do not show as a ninth when that took longer. A task that changes nodes in between would
 //! count on the wrong one; so a node is never given more than there is on the whole machine, and
 //! what counts is the least of the last [`WINDOWS`]: a burst is nothing to make room for, and
 //! capacity that comes and goes would move tasks to and fro.
@@ -24,9 +26,13 @@ pub struct Others {
 #[derive(Debug)]
 struct Sample {
     at: Nanos,
-    busy: BTreeMap<CpuId, Nanos>,
+    busy: Busy,
     ours: BTreeMap<TaskId, Nanos>,
+    own: Nanos,
 }
+
+/// Busy time of each CPU.
+pub type Busy = BTreeMap<CpuId, Nanos>;
 
 impl Others {
     /// Whether a window has passed since the last sample.
@@ -34,18 +40,25 @@ impl Others {
         self.before.as_ref().is_none_or(|before| now.since(before.at) >= window)
     }
 
-    /// A new sample: busy time of each CPU, and the tasks in our care.
+    /// A new sample: busy time of each CPU before and after the tasks in our care were read, and the CPU
+    /// that we are on, with the time that we took ourselves.
     pub fn sample(
         &mut self,
         now: Nanos,
-        busy: BTreeMap<CpuId, Nanos>,
+        (before, after): (Busy, Busy),
         tasks: &[Task],
+        (cpu, own): (Option<CpuId>, Nanos),
         topology: &Topology,
     ) {
         let ours = tasks.iter().map(|task| (task.id, task.cpu_time)).collect();
-        let sample = Sample { at: now, busy, ours };
+        let halfway = |(cpu, busy): (CpuId, Nanos)| {
+            let later = after.get(&cpu).copied().unwrap_or(busy);
+            (cpu, Nanos(busy.0 + later.since(busy).0 / 2))
+        };
+        let busy = before.into_iter().map(halfway).collect();
+        let sample = Sample { at: now, busy, ours, own };
         if let Some(before) = &self.before {
-            self.windows.push_back(window(before, &sample, tasks, topology));
+            self.windows.push_back(window(before, &sample, tasks, cpu, topology));
             if self.windows.len() > WINDOWS {
                 self.windows.pop_front();
             }
@@ -65,7 +78,13 @@ impl Others {
 }
 
 /// Per mille of one CPU that others took of each node between two samples.
-fn window(before: &Sample, now: &Sample, tasks: &[Task], topology: &Topology) -> Vec<u32> {
+fn window(
+    before: &Sample,
+    now: &Sample,
+    tasks: &[Task],
+    own_cpu: Option<CpuId>,
+    topology: &Topology,
+) -> Vec<u32> {
     let elapsed = now.at.since(before.at).0.max(1);
     let took = |task: &Task| {
         let then = before.ours.get(&task.id).copied();
@@ -76,10 +95,11 @@ fn window(before: &Sample, now: &Sample, tasks: &[Task], topology: &Topology) ->
         let of = |cpu: CpuId| Some(now.busy.get(&cpu)?.since(*before.busy.get(&cpu)?).0);
         busy.push(node.cpus.iter().filter_map(of).sum::<u64>());
     }
-    for task in tasks {
-        let node = topology.nodes.iter().position(|node| node.cpus.contains(task.last_cpu));
-        if let Some(node) = node {
-            ours[node] += took(task);
+    let of_tasks = tasks.iter().map(|task| (task.last_cpu, took(task)));
+    let of_us = own_cpu.map(|cpu| (cpu, now.own.since(before.own).0));
+    for (cpu, time) in of_tasks.chain(of_us) {
+        if let Some(node) = topology.nodes.iter().position(|node| node.cpus.contains(cpu)) {
+            ours[node] += time;
         }
     }
     let all = busy.iter().sum::<u64>().saturating_sub(ours.iter().sum());
@@ -108,7 +128,9 @@ mod tests {
             let busy = [(0, second * 1000), (1, left * share), (5, right * share)];
             let busy = busy.map(|(cpu, ms)| (CpuId(cpu), Nanos(ms * 1_000_000)));
             assert!(others.is_due(now, Nanos(SECOND)));
-            others.sample(now, BTreeMap::from(busy), &snapshot.tasks, &snapshot.topology);
+            let busy = BTreeMap::from(busy);
+            let nothing = (None, Nanos(0));
+            others.sample(now, (busy.clone(), busy), &snapshot.tasks, nothing, &snapshot.topology);
             assert!(!others.is_due(now, Nanos(SECOND)));
         }
         let topology = snapshot.topology.clone();
@@ -139,10 +161,51 @@ mod tests {
             // It ran on CPU 4 and is seen on CPU 0.
             snapshot.tasks[0].cpu_time = Nanos(second * SECOND);
             let busy = BTreeMap::from([(CpuId(4), Nanos(second * SECOND))]);
-            others.sample(Nanos(second * SECOND), busy, &snapshot.tasks, &snapshot.topology);
+            let (now, busy) = (Nanos(second * SECOND), (busy.clone(), busy));
+            others.sample(now, busy, &snapshot.tasks, (None, Nanos(0)), &snapshot.topology);
         }
         let topology = snapshot.topology.clone();
         others.fill(&mut snapshot.nodes, &topology);
         assert!(snapshot.nodes.iter().all(|node| node.others_permille == 0));
+    }
+
+    /// Eight tasks that keep all CPUs busy, and what is said of others where to read them takes half a second, then
+    /// one, then three halves, half of the tasks on average being read in half of that. Of CPU 0 and its task we
+    /// take a share.
+    fn of_eight_tasks(own_permille: u64) -> Vec<u32> {
+        let mut scene = Scene::two_by_four();
+        (0..8).for_each(|cpu| scene.task(cpu + 1, cpu, 1000));
+        let mut snapshot = scene.snapshot();
+        let mut others = Others::default();
+        for look in 0..4 {
+            let [now, takes] = [look * 10 * SECOND, look * SECOND / 2];
+            for (i, task) in snapshot.tasks.iter_mut().enumerate() {
+                let ran = now + takes * (2 * i as u64 + 1) / 16;
+                let own = if i == 0 { own_permille } else { 0 };
+                task.cpu_time = Nanos(ran * (1000 - own) / 1000);
+            }
+            let busy = |at: u64| (0..8).map(|cpu| (CpuId(cpu), Nanos(at))).collect::<Busy>();
+            let own = Nanos((now + takes / 2) * own_permille / 1000);
+            let busy = (busy(now), busy(now + takes));
+            let us = (Some(CpuId(0)), own);
+            others.sample(Nanos(now), busy, &snapshot.tasks, us, &snapshot.topology);
+        }
+        let topology = snapshot.topology.clone();
+        others.fill(&mut snapshot.nodes, &topology);
+        snapshot.nodes.iter().map(|node| node.others_permille).collect()
+    }
+
+    #[test]
+    fn how_long_tasks_took_to_read_is_nobody_else() {
+        assert!(of_eight_tasks(0).iter().all(|&permille| permille < 60), "{:?}", of_eight_tasks(0));
+    }
+
+    #[test]
+    fn what_we_take_ourselves_is_nothing_to_make_room_for() {
+        assert!(
+            of_eight_tasks(600).iter().all(|&permille| permille < 60),
+            "{:?}",
+            of_eight_tasks(600)
+        );
     }
 }
