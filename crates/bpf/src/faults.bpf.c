@@ -74,6 +74,15 @@ struct {
 	__type(value, __u32);
 } filter SEC(".maps");
 
+/* Slot 0: while of the faults on base pages those on one page in eight are enough, by how much to shift an
+ * address for the page's number; else 0. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} sampled SEC(".maps");
+
 /* Slot 0: events dropped because the ring was full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -122,11 +131,34 @@ static __always_inline int wanted(__u32 tgid)
 	return !on || !*on || bpf_map_lookup_elem(&watched, &tgid);
 }
 
+/* A huge page's fault is told with the address at which that begins. */
+#define HUGE_BYTES (2ULL << 20)
+/* 2^64 ÷ the golden ratio: its multiples are spread evenly (Knuth). */
+#define GOLDEN 0x9e3779b97f4a7c15ULL
+
+/*
+ * Whether the page is not the one that is sampled of its eight. That is always the same, so that whoever
+ * touches it after another is seen; and another one in each eight, lest a stride miss them all.
+ */
+static __always_inline int passed_over(__u64 address)
+{
+	__u32 slot = 0;
+	__u32 *shift = bpf_map_lookup_elem(&sampled, &slot);
+	__u64 page;
+
+	if (!shift || !*shift)
+		return 0;
+	page = address >> (*shift & 63);
+	return !address || (page & 7) != ((page >> 3) * GOLDEN) >> 61;
+}
+
 SEC("fentry/mpol_misplaced")
 int remember_address(__u64 *ctx)
 {
 	__u64 *address;
 
+	if (ctx[2] % HUGE_BYTES && passed_over(ctx[2]))
+		return 0;
 	if (!wanted(bpf_get_current_pid_tgid() >> 32))
 		return 0;
 	address = bpf_task_storage_get(&pending, bpf_get_current_task_btf(), 0,
@@ -176,6 +208,8 @@ int forward_with_address(__u64 *ctx)
 		address = *kept;
 		*kept = 0;
 	}
+	if (ctx[2] == 1 && passed_over(address))
+		return 0;
 	return forward(ctx, address, pid_tgid);
 }
 

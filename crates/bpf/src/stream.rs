@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fmt::{self, Debug};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{
     ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, RingBuffer,
     RingBufferBuilder,
 };
-use numaherd_model::{FaultSource, HintingFault};
+use numaherd_model::{Bytes, FaultSource, HintingFault, SAMPLED};
 
 use crate::attach;
 use crate::event::{EVENT_BYTES, decode_event};
@@ -75,6 +76,8 @@ pub struct FaultStream {
     watched: MapHandle,
     filter: MapHandle,
     lost: MapHandle,
+    sampled: MapHandle,
+    samples: Arc<AtomicBool>,
     watching: BTreeSet<u32>,
     with_addresses: bool,
     /// Detached before the object goes.
@@ -120,11 +123,16 @@ impl FaultStream {
 
         let drained = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&drained);
+        let samples = Arc::new(AtomicBool::new(false));
+        let only_some = Arc::clone(&samples);
         let events = map(&object, "events")?;
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&events, move |bytes| {
-                if let Some(fault) = decode_event(bytes, cpu_bits) {
+                if let Some(mut fault) = decode_event(bytes, cpu_bits) {
+                    if fault.pages.0 == 1 && only_some.load(Ordering::Relaxed) {
+                        fault.pages = SAMPLED;
+                    }
                     sink.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
                 }
                 0
@@ -140,11 +148,28 @@ impl FaultStream {
             watched: map(&object, "watched")?,
             filter: map(&object, "filter")?,
             lost: map(&object, "lost")?,
+            sampled: map(&object, "sampled")?,
+            samples,
             watching: BTreeSet::new(),
             with_addresses: matches!(choice, Choice::WithAddresses { .. }),
             _links: links,
             _object: object,
         })
+    }
+
+    /// From now on, faults on base pages are told of for one page of each [`SAMPLED`], always the same ones,
+    /// each for as many: of memory in base pages there are 512 times as many as of huge ones, and to tell of
+    /// each takes longer than it is worth. Only where they come with addresses.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn sample(&mut self, page_size: Bytes) -> io::Result<()> {
+        if self.with_addresses {
+            let shift = page_size.0.trailing_zeros().to_ne_bytes();
+            self.sampled.update(&0_u32.to_ne_bytes(), &shift, MapFlags::ANY).map_err(io_error)?;
+            self.samples.store(true, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     /// Whether faults come with addresses.
@@ -253,7 +278,7 @@ mod tests {
     fn the_embedded_object_has_every_program_and_map_named_here() {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
         let maps: BTreeSet<_> = open.maps().map(|map| map.name().to_os_string()).collect();
-        for name in ["events", "watched", "filter", "lost", "pending"] {
+        for name in ["events", "watched", "filter", "lost", "pending", "sampled"] {
             assert!(maps.contains(std::ffi::OsStr::new(name)), "no map {name}");
         }
         select(&mut open, &["forward_without_address"], 4096).unwrap();

@@ -73,7 +73,7 @@ impl RegionEvidence {
     /// no working set.
     pub fn follow(&mut self, fault: &HintingFault) -> Option<Touch> {
         let known: u64 = self.nodes.iter().map(|(_, pages)| pages).sum();
-        if fault.pages.0 > 1 || known * 2 < self.pages.len() as u64 {
+        if !fault.is_on_base_page() || known * 2 < self.pages.len() as u64 {
             return None;
         }
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };
@@ -91,7 +91,7 @@ impl RegionEvidence {
     }
 
     /// Counts a fault of one of the users. Answers the touch before, if one is known. A huge
-    /// page's fault stands for all of it.
+    /// page's fault stands for all of it, and where base pages' are sampled, each for some.
     pub fn touch(&mut self, user: usize, page: usize, fault: &HintingFault) -> Option<Touch> {
         let size = (fault.pages.0.max(1) as usize).min(self.pages.len());
         let first = page.min(self.pages.len() - 1) / size * size;

@@ -65,9 +65,9 @@ impl Watch {
         let remote = faults.iter().filter(|fault| !fault.flags.has(FaultFlags::FAULT_LOCAL));
         let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
         let seen = u64::from(1000 - local.min(1000));
-        let usual = |fault: &HintingFault| match fault.pages.0 {
-            1 => seen.max(USUAL_PERMILLE),
-            _ => seen,
+        let usual = |fault: &HintingFault| match fault.is_on_base_page() {
+            true => seen.max(USUAL_PERMILLE),
+            false => seen,
         };
         let usual: u64 = faults.iter().map(usual).sum();
         pages >= MIN_PAGES && count * 1000 > 2 * usual + BEYOND * 1000

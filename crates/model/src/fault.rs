@@ -30,6 +30,9 @@ impl FaultFlags {
     }
 }
 
+/// Base pages of which one is told of where their faults are sampled.
+pub const SAMPLED: Pages = Pages(8);
+
 /// A hinting fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HintingFault {
@@ -43,7 +46,8 @@ pub struct HintingFault {
     pub cpu: CpuId,
     /// Node that holds the page after the kernel dealt with the fault.
     pub memory_node: NodeId,
-    /// Base pages covered: 1, or 512 for a huge page.
+    /// Base pages that it stands for: 1, [`SAMPLED`] where only some of these are told of, or 512 for a huge
+    /// page.
     pub pages: Pages,
     /// What the kernel made of it.
     pub flags: FaultFlags,
@@ -53,4 +57,12 @@ pub struct HintingFault {
     pub last_cpu: Option<CpuId>,
     /// Low 8 bits of the thread id that touched the page before.
     pub last_pid_low8: Option<u8>,
+}
+
+impl HintingFault {
+    /// Whether it was on a base page.
+    #[must_use]
+    pub fn is_on_base_page(&self) -> bool {
+        self.pages <= SAMPLED
+    }
 }

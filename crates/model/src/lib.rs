@@ -22,7 +22,7 @@ mod topology;
 pub use access::{Access, AccessSource};
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
 pub use change::{Change, Journal};
-pub use fault::{FaultFlags, HintingFault};
+pub use fault::{FaultFlags, HintingFault, SAMPLED};
 pub use ids::{
     Bytes, CpuId, Nanos, NodeId, ObjectId, PageVerdict, Pages, ProcessId, RegionId, TaskId,
 };

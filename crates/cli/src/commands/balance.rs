@@ -17,7 +17,7 @@ use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
-use numaherd_linux::sys::{affinity, clock, identity};
+use numaherd_linux::sys::{affinity, clock, identity, pages};
 use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
 use numaherd_placement::{Herd, Mechanisms, Scan};
 use numaherd_trace::{Event, RunLog};
@@ -396,9 +396,10 @@ fn open_stream(no_bpf: bool) -> (Option<FaultStream>, String) {
         Choice::Unavailable { reason } => fallback(reason),
         Choice::WithAddresses { .. } | Choice::WithoutAddresses { .. } => {
             match FaultStream::open(&choice) {
-                Ok(stream) if stream.with_addresses() => {
-                    (Some(stream), "hinting faults with addresses (BPF)".into())
-                }
+                Ok(mut stream) if stream.with_addresses() => match stream.sample(pages::size()) {
+                    Ok(()) => (Some(stream), "hinting faults with addresses (BPF)".into()),
+                    Err(error) => fallback(&error.to_string()),
+                },
                 // Without addresses nobody can tell which memory a fault was on.
                 Ok(_) => fallback("this kernel's faults come without addresses"),
                 Err(error) => fallback(&error.to_string()),
