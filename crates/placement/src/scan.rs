@@ -75,10 +75,13 @@ impl Scan {
         let young = |task: &Task| task.claims_cpu() && task.age < YOUNG;
         let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
-        let begins = young && faults < ENOUGH_FAULTS;
+        // Of base pages only some are told of, each for several.
+        let is_base = pages < faults * MOSTLY_HUGE;
+        let known = faults.max(if is_base { pages } else { 0 }) >= ENOUGH_FAULTS;
+        let begins = young && !known;
         let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
-        let huge = faults < ENOUGH_FAULTS || pages >= faults * MOSTLY_HUGE;
+        let huge = !known || !is_base;
         // A quick pass over base pages that are well costs more than it can bring.
         let enough = enough || !huge && is_local(snapshot);
         match (enough, huge) {
@@ -172,6 +175,19 @@ mod tests {
         );
         snapshot.stirred = true;
         assert_eq!(Scan::SlowHuge.after(&snapshot, &plan(false, 950), HUGE), Scan::Quick);
+    }
+
+    #[test]
+    fn base_pages_of_which_some_are_told_of_count_as_all_that_they_stand_for() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 240)], &[(1, 240)]);
+        let mut snapshot = scene.snapshot();
+        snapshot.tasks[0].remote_faults = 240;
+        snapshot.tasks[0].age = Nanos(1_000_000_000);
+        let after = |faults| Scan::Seek.after(&snapshot, &plan(false, 500), faults);
+        assert_eq!([after((30, 30)), after((30, 30 * 512))], [Scan::Seek; 2]);
+        assert_eq!(after((30, 240)), Scan::QuickBase(QUICK_PASS.0));
     }
 
     #[test]
