@@ -8,7 +8,6 @@ use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fmt::{self, Debug};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use libbpf_rs::{
@@ -77,7 +76,8 @@ pub struct FaultStream {
     filter: MapHandle,
     lost: MapHandle,
     sampled: MapHandle,
-    samples: Arc<AtomicBool>,
+    /// Whether faults on base pages stand for several.
+    samples: bool,
     watching: BTreeSet<u32>,
     with_addresses: bool,
     /// Detached before the object goes.
@@ -123,16 +123,11 @@ impl FaultStream {
 
         let drained = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&drained);
-        let samples = Arc::new(AtomicBool::new(false));
-        let only_some = Arc::clone(&samples);
         let events = map(&object, "events")?;
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&events, move |bytes| {
-                if let Some(mut fault) = decode_event(bytes, cpu_bits) {
-                    if fault.pages.0 == 1 && only_some.load(Ordering::Relaxed) {
-                        fault.pages = SAMPLED;
-                    }
+                if let Some(fault) = decode_event(bytes, cpu_bits) {
                     sink.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
                 }
                 0
@@ -149,7 +144,7 @@ impl FaultStream {
             filter: map(&object, "filter")?,
             lost: map(&object, "lost")?,
             sampled: map(&object, "sampled")?,
-            samples,
+            samples: false,
             watching: BTreeSet::new(),
             with_addresses: matches!(choice, Choice::WithAddresses { .. }),
             _links: links,
@@ -167,7 +162,7 @@ impl FaultStream {
         if self.with_addresses {
             let shift = page_size.0.trailing_zeros().to_ne_bytes();
             self.sampled.update(&0_u32.to_ne_bytes(), &shift, MapFlags::ANY).map_err(io_error)?;
-            self.samples.store(true, Ordering::Relaxed);
+            self.samples = true;
         }
         Ok(())
     }
@@ -218,7 +213,11 @@ impl FaultSource for FaultStream {
     fn drain(&mut self, faults: &mut Vec<HintingFault>) -> io::Result<()> {
         // At most one ring full: on a slow CPU, faults may come as fast as they are read.
         let result = self.ring.consume_raw_n(self.ring_events);
+        let before = faults.len();
         faults.append(&mut self.drained.lock().unwrap_or_else(PoisonError::into_inner));
+        let sampled =
+            faults[before..].iter_mut().filter(|fault| self.samples && fault.pages.0 == 1);
+        sampled.for_each(|fault| fault.pages = SAMPLED);
         if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
     }
 

@@ -200,6 +200,15 @@ impl Demand {
         self.excess[memory * self.nodes.len() + cpus]
     }
 
+    /// Tasks that claim a CPU on each node, for tasks where `at` says.
+    #[must_use]
+    pub fn loads(&self, at: &[usize]) -> Vec<usize> {
+        let mut loads = vec![0; self.nodes.len()];
+        let busy = self.tasks.iter().zip(at).filter(|(task, _)| task.claims_cpu);
+        busy.for_each(|(_, &node)| loads[node] += 1);
+        loads
+    }
+
     /// Whether it is known, or does not matter, where a task's memory is.
     #[must_use]
     pub fn is_known(&self, task: usize) -> bool {
@@ -409,10 +418,15 @@ fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
         if room.iter().all(|&free| free == 0) {
             room = nodes.iter().map(|node| node.cpus.len()).collect();
         }
-        let all = room.iter().sum::<usize>().max(1);
-        room.iter_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
+        room = parts(&room, claims);
     }
     room
+}
+
+/// The fair part of so many tasks that each node gets by its room, rounded up.
+pub fn parts(room: &[usize], tasks: usize) -> Vec<usize> {
+    let all = room.iter().sum::<usize>().max(1);
+    room.iter().map(|room| (tasks * room).div_ceil(all)).collect()
 }
 
 /// The tasks, and the distinct masks of their owners.

@@ -18,7 +18,7 @@
 use numaherd_model::{CONVERGED_PERMILLE, EvidenceGrade, ProcessId, Region, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
-use crate::demand::{Demand, MIN_FAULTS};
+use crate::demand::{Demand, MIN_FAULTS, parts};
 use crate::mechanisms::Mechanisms;
 use crate::{sharing, tables};
 
@@ -130,20 +130,14 @@ fn is_right(apart: &Demand, shared: &Demand, today: &[usize], at: &[usize]) -> b
         let [now, then] = [today, at].map(|at| demand.total_cost(at) as i64);
         now - then
     };
-    let loads = |at: &[usize]| {
-        let mut load = vec![0; apart.nodes.len()];
-        let busy = apart.tasks.iter().zip(at).filter(|(task, _)| task.claims_cpu);
-        busy.for_each(|(_, &node)| load[node] += 1);
-        load
+    let (now, then) = (apart.loads(today), apart.loads(at));
+    let spread = now.iter().zip(&apart.capacity).all(|(&now, &capacity)| now > 0 || capacity == 0);
+    let most = match spread {
+        true => vec![now.iter().copied().max().unwrap_or(0); now.len()],
+        false => parts(&apart.capacity, now.iter().sum()),
     };
-    let (now, then) = (loads(today), loads(at));
-    let [all, cpus] = [&now, &apart.capacity].map(|of| of.iter().sum::<usize>());
-    let idles = |node: usize| now[node] == 0 && apart.capacity[node] > 0;
-    let spread = !(0..now.len()).any(idles);
-    let fullest = now.iter().copied().max().unwrap_or(0);
-    let part = |node: usize| (all * apart.capacity[node]).div_ceil(cpus.max(1));
-    let fits = |node: usize| then[node] <= if spread { fullest } else { part(node).max(1) };
-    saved(shared) > 0 && saved(shared) + saved(apart) > 0 && (0..then.len()).all(fits)
+    let fits = then.iter().zip(&most).all(|(&then, &most)| then <= most.max(1));
+    saved(shared) > 0 && saved(shared) + saved(apart) > 0 && fits
 }
 
 #[cfg(test)]

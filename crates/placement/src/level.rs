@@ -19,9 +19,7 @@ pub fn level(demand: &Demand, today: &[usize], at: &mut [usize]) {
     if today == at {
         return;
     }
-    let mut load = vec![0; demand.nodes.len()];
-    let busy = demand.tasks.iter().zip(at.iter()).filter(|(task, _)| task.claims_cpu);
-    busy.for_each(|(_, &node)| load[node] += 1);
+    let mut load = demand.loads(at);
     for (i, task) in demand.tasks.iter().enumerate() {
         let (here, there) = (today[i], at[i]);
         if here == there || !task.claims_cpu || task.tied || load[here] >= demand.capacity[here] {

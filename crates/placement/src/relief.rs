@@ -69,8 +69,8 @@ impl Waits {
             let other = &demand.tasks[i];
             other.claims_cpu && !other.placed && other.now == here && demand.has_choice(i)
         };
-        let just_came = self.placed_at.is_some_and(|at| now.since(at) < PATIENCE);
-        just_came && (0..demand.tasks.len()).any(is_there)
+        let of_late = self.placed_at.is_some_and(|at| now.since(at) < PATIENCE);
+        of_late && (0..demand.tasks.len()).any(is_there)
     }
 
     /// It is let go.
