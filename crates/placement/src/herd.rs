@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{
     Action, CONVERGED_PERMILLE, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, RegionId,
-    Snapshot, Task, TaskId, Waiting,
+    Snapshot, Task, Waiting,
 };
 
 use crate::bandwidth::Bandwidth;
@@ -23,6 +23,9 @@ use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, level, pages, relief, search, sharing, turns};
+use known::Known;
+
+mod known;
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -60,10 +63,6 @@ const CALM: Nanos = Nanos(1_000_000_000);
 /// not show yet. Guessed: several passes of the kernel's scan while it is quick.
 const WATCHFUL: Nanos = Nanos(2_000_000_000);
 
-/// How long the most that a task asked of memory counts. Guessed: so long that a group which was spread,
-/// and asks for less since, is not brought together and spread again and again.
-const PEAK: Nanos = Nanos(600_000_000_000);
-
 /// Herd's memory between snapshots.
 #[derive(Debug)]
 pub struct Herd {
@@ -79,29 +78,6 @@ pub struct Herd {
     stirred_at: Option<Nanos>,
     /// When it was last looked who is away.
     turns_at: Option<Nanos>,
-}
-
-/// What is remembered of a task.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    id: TaskId,
-    first_seen: Nanos,
-    placed_at: Option<Nanos>,
-    waits: relief::Waits,
-    /// How long it has been away from its team's memory.
-    away: Nanos,
-    /// The most bytes a second that it asked of memory of late, and when.
-    traffic: (u64, Nanos),
-}
-
-impl Known {
-    /// The most that a task asked of memory of late, with what it asks now.
-    fn peak(&mut self, bytes: u64, now: Nanos) -> u64 {
-        if bytes >= self.traffic.0 || now.since(self.traffic.1) >= PEAK {
-            self.traffic = (bytes, now);
-        }
-        self.traffic.0
-    }
 }
 
 impl Herd {
@@ -305,6 +281,10 @@ impl Herd {
         let mut at = found.at().to_vec();
         if self.mechanisms.level {
             level::level(demand, today, &mut at);
+            if self.mechanisms.hold && is_crowded(demand) {
+                let may_go = |i: usize| !demand.tasks[i].placed && !self.is_relieved(i, now);
+                level::spread(demand, &mut at, may_go);
+            }
         }
         let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
         // Half a swap would overload a node: wait for all of it.

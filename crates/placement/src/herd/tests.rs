@@ -1,8 +1,8 @@
 //! What herd plans, and when it plans nothing.
 
 use super::*;
-use numaherd_model::NodeId;
 use numaherd_model::scene::{Scene, task_id};
+use numaherd_model::{NodeId, TaskId};
 
 /// The node a plan puts a task on, if it does.
 fn destination(plan: &Plan, task: TaskId) -> Option<NodeId> {
