@@ -25,8 +25,9 @@ const LEAST_COVERAGE_PERMILLE: u32 = 500;
 /// lives goes into it at the most: 0.2 % of a CPU. Guessed.
 pub const WALK_PART: u64 = 500;
 
-/// How soon one that was left alone for it is looked at again. Guessed.
-const HIDDEN_AGE: Nanos = Nanos(1_000_000_000);
+/// Bounds on how soon one that was left alone for it is looked at again: when it has become twice as old, since the
+/// first look at a program mostly finds it allocating. Guessed.
+const HIDDEN_AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(1_000_000_000));
 
 /// Processes with less memory than this are not walked, nor left alone for less that takes no faults:
 /// what a program has at its start is its own file, which says nothing of what it will allocate.
@@ -155,7 +156,7 @@ impl Aside {
         if now >= seen.next {
             let age = system::age(system, process.start);
             seen.look(system, process, age, now);
-            let hidden = seen.why.map(|_| HIDDEN_AGE);
+            let hidden = seen.why.map(|_| age.clamp(HIDDEN_AGE.0, HIDDEN_AGE.1));
             if now >= seen.thorough {
                 seen.thorough = Nanos(now.0 + hidden.unwrap_or(COVERAGE_AGE.1).0);
             }
@@ -324,6 +325,29 @@ mod tests {
         status(65_540, 0);
         assert_eq!(look(99), None);
         assert_eq!([look(100), look(99)], [Some(Unseen::Policy); 2]);
+    }
+
+    #[test]
+    fn a_young_program_that_was_allocating_is_looked_at_again_soon() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| {
+            crate::testing::put(root.path(), &format!("proc/7/{name}"), text);
+        };
+        put("status", "RssAnon:\t65540 kB\nHugetlbPages:\t0 kB\n");
+        put("numa_maps", "10000000 prefer:0 anon=16384 N0=16384 kernelpagesize_kB=4\n");
+        let mut running = crate::system::Running::new(root.path());
+        let mut hidden = |start, ms: u64| {
+            let process = ProcessId { tgid: 7, start };
+            let mut aside = Aside::default();
+            assert!(aside.hidden(&mut running, process, Nanos(0)).is_some());
+            put("numa_maps", "10000000 default anon=16384 N0=16384 kernelpagesize_kB=4\n");
+            let hidden = aside.hidden(&mut running, process, Nanos(ms * 1_000_000)).is_some();
+            put("numa_maps", "10000000 prefer:0 anon=16384 N0=16384 kernelpagesize_kB=4\n");
+            hidden
+        };
+        // One that has just begun, and one that did so when the machine did.
+        assert_eq!([hidden(u64::MAX, 99), hidden(u64::MAX, 100)], [true, false]);
+        assert_eq!([hidden(0, 999), hidden(0, 1000)], [true, false]);
     }
 
     /// A fault on a huge page.
