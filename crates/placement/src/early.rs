@@ -15,7 +15,9 @@
 //! shared, one process belongs on node 0 and the other, with its memory, on node 1. That is as good in the
 //! first case.
 
-use numaherd_model::{CONVERGED_PERMILLE, EvidenceGrade, ProcessId, Region, Snapshot};
+use std::collections::BTreeSet;
+
+use numaherd_model::{CONVERGED_PERMILLE, EvidenceGrade, Nanos, ProcessId, Region, Snapshot, Task};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::demand::{Demand, MIN_FAULTS, parts};
@@ -24,6 +26,10 @@ use crate::{sharing, tables};
 
 /// Per mille of a process's faults that have to be on what was remote: more than where all is well.
 const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
+
+/// While threads are younger than this, whoever of their process was busy before may have prepared their memory,
+/// and be about to sleep. Guessed: a turn of the loop.
+const NEWBORN: Nanos = Nanos(100_000_000);
 
 /// Where tasks belong if memory is shared of which that is not known.
 pub struct Early {
@@ -54,7 +60,7 @@ pub fn assigned(
     mechanisms: Mechanisms,
     assign: impl Fn(&Demand) -> Vec<usize>,
 ) -> Option<Early> {
-    if !mechanisms.early {
+    if !mechanisms.early || is_starting(snapshot) {
         return None;
     }
     let (shared, loose) = if_shared(snapshot)?;
@@ -67,6 +73,14 @@ pub fn assigned(
     }
     let at = assign(&shared);
     is_right(apart, &shared, today, &at).then_some(Early { demand: shared, at, loose })
+}
+
+/// Whether somebody may have been busy only to start others.
+fn is_starting(snapshot: &Snapshot) -> bool {
+    let newborn = snapshot.tasks.iter().filter(|task| task.age < NEWBORN && !task.fixed);
+    let newborn: BTreeSet<ProcessId> = newborn.map(|task| task.process).collect();
+    let is_busy = |task: &Task| task.claims_cpu() && task.age >= NEWBORN;
+    snapshot.tasks.iter().any(|task| is_busy(task) && newborn.contains(&task.process))
 }
 
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
@@ -253,6 +267,19 @@ mod tests {
         };
         let actions = plan(&snapshot).actions;
         assert!(actions.len() == 4 && actions.iter().all(of_first), "{actions:?}");
+    }
+
+    #[test]
+    fn who_may_have_started_the_others_is_not_placed_yet() {
+        let mut snapshot = two_processes(|_| 0);
+        let mut nobody = |ages: [u64; 4]| {
+            let tasks = snapshot.tasks[4..].iter_mut();
+            tasks.zip(ages).for_each(|(task, age)| task.age = Nanos(age));
+            placed(&mut Herd::new(), &snapshot) == [None; 8]
+        };
+        let (new, old) = (NEWBORN.0 - 1, NEWBORN.0);
+        assert!(nobody([old, new, new, new]));
+        assert!(!nobody([new; 4]) && !nobody([old; 4]));
     }
 
     #[test]
