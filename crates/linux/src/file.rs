@@ -71,6 +71,12 @@ pub(crate) fn text(path: &Path) -> Result<String, ReadError> {
     text_if_present(path)?.ok_or_else(missing)
 }
 
+/// The number after a name at the beginning of a line, as in `MemFree:   5 kB`.
+pub(crate) fn kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_ascii_whitespace().next()?.parse().ok()
+}
+
 /// A buffer to read many files one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {

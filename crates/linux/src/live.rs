@@ -25,6 +25,7 @@ pub use options::LiveOptions;
 mod accesses;
 mod act;
 pub(crate) mod custody;
+mod faulting;
 mod gaps;
 mod huge;
 mod migrate;
@@ -69,6 +70,8 @@ pub struct LiveMachine {
     named: Vec<vm::Named>,
     stays: quiet::Stays,
     mover: migrate::Mover,
+    /// What a hinting fault takes.
+    fault: Nanos,
     beat: Box<dyn FnMut()>,
 }
 
@@ -78,7 +81,9 @@ impl LiveMachine {
     /// # Errors
     /// The topology cannot be read.
     pub fn new(options: LiveOptions) -> Result<LiveMachine, ReadError> {
-        LiveMachine::on(Box::new(Running::new(Path::new("/"))), options)
+        let mut machine = LiveMachine::on(Box::new(Running::new(Path::new("/"))), options)?;
+        machine.fault = faulting::measured().unwrap_or(machine.fault);
+        Ok(machine)
     }
 
     /// The same on a kernel of the caller's.
@@ -109,6 +114,7 @@ impl LiveMachine {
             named: Vec::new(),
             stays: quiet::Stays::default(),
             mover: migrate::Mover::new(options.pause),
+            fault: Costs::default().fault,
             beat: options.beat,
             system,
         })
@@ -368,7 +374,7 @@ impl Observe for LiveMachine {
             grade: EvidenceGrade::None,
             stirred: false,
             kernel_tiering,
-            costs: Costs { page_move: self.mover.page_move() },
+            costs: Costs { page_move: self.mover.page_move(), fault: self.fault },
         };
         match &mut self.faults {
             Some(source) => {

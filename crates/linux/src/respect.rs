@@ -21,7 +21,7 @@ use numaherd_model::Bytes;
 
 use crate::ReadError;
 use crate::cgroup;
-use crate::file::text_if_present;
+use crate::file::{kib, text_if_present};
 use crate::memory::residence::Unseen;
 
 /// Locked memory from which a process's is left alone, per mille of what is resident. Guessed: a
@@ -40,11 +40,8 @@ const FILES: [(&str, &str); 3] = [
 pub fn pages_stay(root: &Path, tgid: u32) -> Option<&'static str> {
     let folder = root.join(format!("proc/{tgid}"));
     let status = text_if_present(&folder.join("status")).ok().flatten().unwrap_or_default();
-    let kib = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
-    };
-    let (locked, resident) = (kib("VmLck:").unwrap_or(0), kib("VmRSS:").unwrap_or(0));
+    let kib = |name: &str| kib(&status, name).unwrap_or(0);
+    let (locked, resident) = (kib("VmLck:"), kib("VmRSS:"));
     if locked > 0 && locked * 1000 >= resident * MUCH_LOCKED_PERMILLE {
         return Some("much of its memory is locked");
     }
@@ -78,10 +75,7 @@ pub struct Coverage {
 pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let folder = root.join(format!("proc/{tgid}"));
     let status = text_if_present(&folder.join("status")).ok().flatten()?;
-    let kib = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.and_then(|line| line.split_ascii_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0)
-    };
+    let kib = |name: &str| kib(&status, name).unwrap_or(0);
     let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
     let permille = (seen * 1000).checked_div(seen + huge)? as u32;
     let resident = Bytes((seen + kib("RssFile:")) << 10);

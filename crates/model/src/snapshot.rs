@@ -278,13 +278,21 @@ pub struct Resident {
 pub struct Costs {
     /// Time to move one base page.
     pub page_move: Nanos,
+    /// Time that a hinting fault takes, without a move.
+    #[serde(default = "usual_fault")]
+    pub fault: Nanos,
+}
+
+/// Guessed: a minor fault on a server.
+fn usual_fault() -> Nanos {
+    Nanos(1_000)
 }
 
 impl Default for Costs {
     /// Guessed, until pages have been moved: 4 KiB at 1 GB/s and as much again for page tables
     /// and interrupts.
     fn default() -> Self {
-        Costs { page_move: Nanos(8_000) }
+        Costs { page_move: Nanos(8_000), fault: usual_fault() }
     }
 }
 

@@ -52,4 +52,4 @@ pub mod units;
 
 pub use herd::Herd;
 pub use mechanisms::Mechanisms;
-pub use scan::Scan;
+pub use scan::{Scan, Seen};

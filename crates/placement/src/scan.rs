@@ -6,8 +6,11 @@
 //! what it takes to pass by a mapping in which the scanning thread has not faulted of late (since 6.7): with
 //! 256 MiB every 2 s, memory of 64 MiB was hardly scanned any more.
 
+use std::collections::BTreeMap;
+
 use numaherd_model::{
-    Action, Bytes, CONVERGED_PERMILLE, Nanos, Plan, Region, ScanPeriods, Snapshot, Task, Waiting,
+    Action, Bytes, CONVERGED_PERMILLE, Nanos, NodeId, Plan, Region, ScanPeriods, Snapshot, Task,
+    TaskId, Waiting,
 };
 
 use crate::herd::is_in_place;
@@ -22,9 +25,18 @@ const YOUNG: Nanos = Nanos(3_000_000_000);
 /// memory. Guessed.
 const ENOUGH_FAULTS: u64 = 200;
 
-/// Base pages of a process that may fault in a millisecond once all has converged, or is well: at a microsecond
-/// or two each, 0.2 % of a CPU. (On the slow CPUs of the emulated machines it is 10 %.)
+/// Base pages of a process that may fault in a millisecond once all has converged, or is well, at the most; and
+/// the part of a CPU that their faults may take.
 const SLOW_FAULTS_A_MS: u64 = 1;
+const SLOW_FAULTS_PERMILLE: u64 = 2;
+
+/// The part of a task's time that the first faults on base pages may take. Guessed: it is told by a few hundred of
+/// them that a program is well, and all that were armed until then are taken all the same.
+const SEEK_FAULTS_PERMILLE: u64 = 50;
+
+/// The time of a pass with [`Scan::Seek`], in milliseconds, and bounds of that of the first pass over base pages.
+const SEEK_MS: u64 = 100;
+const SEEK_PASS: (u64, u64) = (SEEK_MS, 16_000);
 
 /// Base pages of a process that fault in a millisecond at the most. Seen with two processes on the eight
 /// slow CPUs of the emulated 2x4.
@@ -34,15 +46,45 @@ const QUICK_FAULTS_A_MS: u64 = 20;
 /// own.
 const QUICK_PASS: (u64, u64) = (1000, 16_000);
 
-/// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own.
+/// Bounds of the time of a slow pass over a process's memory, in milliseconds: the upper is the kernel's own, and
+/// that over base pages ten times as much, since in a minute a hundred gigabytes are four hundred a millisecond.
 const SLOW_PASS: (u64, u64) = (2000, 60_000);
+const SLOW_BASE_PASS: (u64, u64) = (2000, 600_000);
 
-/// One of five settings.
+/// What was seen since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Faults.
+    pub faults: u64,
+    /// The pages that they tell of.
+    pub pages: u64,
+    /// Memory of programs' own that came in base pages; none if most came in huge ones, or hardly any.
+    pub new_base: Bytes,
+}
+
+impl Seen {
+    /// Whether faults tell what memory is made of. Of base pages only some are told of, each for several.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        self.faults.max(if self.is_base() { self.pages } else { 0 }) >= ENOUGH_FAULTS
+    }
+
+    /// Whether most faults were on base pages.
+    fn is_base(&self) -> bool {
+        self.pages < self.faults * MOSTLY_HUGE
+    }
+}
+
+/// One of six settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// As below, and tasks born now are scanned the soonest: a thread inherits the delay as its first
     /// period. Only while tasks are young, for the reason below.
     Seek,
+    /// The same where what began has its memory in base pages, and faults on those take a good part of its time: a
+    /// pass over so many milliseconds. As long as the first lasts it is the delay between pieces that counts, and
+    /// these are the smallest.
+    SeekBase(u64),
     /// Soon and often. The upper bound matters as much as the lower: seen on 6.12, the kernel takes
     /// most faults for private ones and scans ever slower. The delay must not be too short either:
     /// since 6.4 the kernel forgets within four delays which threads use a mapping, and with 100 ms
@@ -63,11 +105,11 @@ pub enum Scan {
 }
 
 impl Scan {
-    /// What comes after a turn that saw this and planned that, with so many faults so far and the pages of
-    /// those. The kernel need not scan quickly when nothing is left to find out, or was not, and hardly
+    /// What comes after a turn that saw this and planned that, with all that was seen so far.
+    /// The kernel need not scan quickly when nothing is left to find out, or was not, and hardly
     /// anything is misplaced since: a few stragglers do not need everybody's memory looked at ten times a second.
     #[must_use]
-    pub fn after(self, snapshot: &Snapshot, plan: &Plan, (faults, pages): (u64, u64)) -> Scan {
+    pub fn after(self, snapshot: &Snapshot, plan: &Plan, seen: Seen) -> Scan {
         let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
         let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
@@ -75,22 +117,26 @@ impl Scan {
         let young = |task: &Task| task.claims_cpu() && task.age < YOUNG;
         let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
-        // Of base pages only some are told of, each for several.
-        let is_base = pages < faults * MOSTLY_HUGE;
-        let known = faults.max(if is_base { pages } else { 0 }) >= ENOUGH_FAULTS;
+        let known = seen.is_enough();
         let begins = young && !known;
         let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
-        let huge = !known || !is_base;
+        let base = if known { seen.is_base() } else { seen.new_base.0 > 0 };
         // A quick pass over base pages that are well costs more than it can bring.
-        let enough = enough || !huge && is_local(snapshot);
-        match (enough, huge) {
-            (false, true) if seeks => Scan::Seek,
-            (false, true) => Scan::Quick,
-            (false, false) => Scan::QuickBase(pass(snapshot, QUICK_FAULTS_A_MS, QUICK_PASS)),
+        let enough = enough || base && known && is_local(snapshot);
+        match (enough, base) {
+            (false, false) if seeks => Scan::Seek,
+            (false, true) if !known => begun(snapshot, plan, seen.new_base),
+            (false, false) => Scan::Quick,
+            (false, true) => quick_base(largest(snapshot)),
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
-            (true, true) if local => Scan::SlowHuge,
-            (true, _) => Scan::Slow(pass(snapshot, SLOW_FAULTS_A_MS, SLOW_PASS)),
+            (true, false) if local => Scan::SlowHuge,
+            (true, _) => {
+                let pages = largest(snapshot);
+                let taken = pages * snapshot.costs.fault.0 / (SLOW_FAULTS_PERMILLE * 1000);
+                let (taken, bounds) = if base { (taken, SLOW_BASE_PASS) } else { (0, SLOW_PASS) };
+                Scan::Slow(rounded(taken.max(pages / SLOW_FAULTS_A_MS), bounds))
+            }
         }
     }
 
@@ -98,7 +144,8 @@ impl Scan {
     #[must_use]
     pub fn knobs(self) -> ScanPeriods {
         let (size_mib, delay_ms, period_ms) = match self {
-            Scan::Seek => (32, 100, 100),
+            Scan::Seek => (32, SEEK_MS, SEEK_MS),
+            Scan::SeekBase(pass_ms) => (1, 300, pass_ms),
             Scan::Quick => (32, 300, 100),
             Scan::QuickBase(pass_ms) => (32, 300, pass_ms),
             Scan::Slow(pass_ms) => (1, 1000, pass_ms),
@@ -116,26 +163,71 @@ fn is_local(snapshot: &Snapshot) -> bool {
     all > 0 && remote * 1000 <= all * u64::from(1000 - CONVERGED_PERMILLE)
 }
 
-/// The time of a pass at so many pages a millisecond, by the memory that the largest process was seen to use;
-/// a power of two, so that it is not set anew for every region.
-fn pass(snapshot: &Snapshot, pages_a_ms: u64, bounds: (u64, u64)) -> u64 {
+/// With so much new memory in base pages of which no fault has told yet. Page tables tell where it lies, and as soon
+/// as processes came together by that, each fault brings a page to its task; before, most would have to move again.
+fn begun(snapshot: &Snapshot, plan: &Plan, new_base: Bytes) -> Scan {
+    let pages = new_base.pages(snapshot.page_size).0;
+    if let Some(processes) = together(snapshot, plan) {
+        return quick_base(pages / processes);
+    }
+    let tasks = snapshot.tasks.iter().filter(|task| task.claims_cpu()).count().max(1) as u64;
+    let pass = pages * snapshot.costs.fault.0 / (tasks * SEEK_FAULTS_PERMILLE * 1000);
+    match rounded(pass, SEEK_PASS) {
+        SEEK_MS => Scan::Seek,
+        pass_ms => Scan::SeekBase(pass_ms),
+    }
+}
+
+/// A quick pass over a process of so many base pages.
+fn quick_base(pages: u64) -> Scan {
+    Scan::QuickBase(rounded(pages / QUICK_FAULTS_A_MS, QUICK_PASS))
+}
+
+/// How many processes have busy tasks, if those of each were all placed on one node, or are now; none if there are
+/// none.
+fn together(snapshot: &Snapshot, plan: &Plan) -> Option<u64> {
+    let placed = |action: &Action| match action {
+        Action::PlaceTask { task, node, .. } => Some((*task, *node)),
+        _ => None,
+    };
+    let placed: BTreeMap<TaskId, NodeId> = plan.actions.iter().filter_map(placed).collect();
+    let mut nodes = BTreeMap::new();
+    for task in snapshot.tasks.iter().filter(|task| task.claims_cpu()) {
+        let home = placed.get(&task.id).copied().or(task.home)?;
+        if *nodes.entry(task.process).or_insert(home) != home {
+            return None;
+        }
+    }
+    (!nodes.is_empty()).then_some(nodes.len() as u64)
+}
+
+/// Pages of the memory that the largest process was seen to use.
+fn largest(snapshot: &Snapshot) -> u64 {
     let of_process = snapshot.regions.chunk_by(|a, b| a.id.process == b.id.process);
     let pages = |regions: &[Region]| -> u64 {
         regions.iter().map(|region| region.len.pages(snapshot.page_size).0).sum()
     };
-    let most = of_process.map(pages).max().unwrap_or(0);
-    (most / pages_a_ms).next_power_of_two().clamp(bounds.0, bounds.1)
+    of_process.map(pages).max().unwrap_or(0)
+}
+
+/// The time of a pass within bounds; a power of two, so that it is not set anew for every region.
+fn rounded(pass_ms: u64, bounds: (u64, u64)) -> u64 {
+    pass_ms.next_power_of_two().clamp(bounds.0, bounds.1)
 }
 
 #[cfg(test)]
 mod tests {
-    use numaherd_model::scene::Scene;
+    use numaherd_model::scene::{Scene, task_id};
 
     use super::*;
 
     /// So many faults of huge pages, and of small ones.
-    const HUGE: (u64, u64) = (1000, 512_000);
-    const BASE: (u64, u64) = (1000, 1000);
+    const HUGE: Seen = seen(1000, 512_000);
+    const BASE: Seen = seen(1000, 1000);
+
+    const fn seen(faults: u64, pages: u64) -> Seen {
+        Seen { faults, pages, new_base: Bytes(0) }
+    }
 
     fn plan(converged: bool, strength_permille: u32) -> Plan {
         let misplaced_permille = 1000 - strength_permille;
@@ -150,11 +242,15 @@ mod tests {
         let waits = Waiting::Evidence { known: 0, busy: 1 };
         let seeks = Plan { waiting: Some(waits), ..plan(false, 0) };
         snapshot.tasks[0].age = Nanos(YOUNG.0 - 1);
-        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Seek);
-        assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), (1, 512)), Scan::Seek, "begins");
+        assert_eq!(Scan::Seek.after(&snapshot, &seeks, seen(0, 0)), Scan::Seek);
+        assert_eq!(
+            Scan::Seek.after(&snapshot, &plan(true, 1000), seen(1, 512)),
+            Scan::Seek,
+            "begins"
+        );
         assert_eq!(Scan::Seek.after(&snapshot, &plan(true, 1000), HUGE), Scan::SlowHuge);
         snapshot.tasks[0].age = YOUNG;
-        assert_eq!(Scan::Seek.after(&snapshot, &seeks, (0, 0)), Scan::Quick, "no longer young");
+        assert_eq!(Scan::Seek.after(&snapshot, &seeks, seen(0, 0)), Scan::Quick, "no longer young");
         let after = |scan: Scan, plan: &Plan, faults| scan.after(&snapshot, plan, faults);
         assert_eq!(after(Scan::Quick, &plan(false, 500), BASE), Scan::QuickBase(1000));
         assert_eq!(after(Scan::Quick, &plan(true, 950), HUGE), Scan::SlowHuge);
@@ -185,9 +281,10 @@ mod tests {
         let mut snapshot = scene.snapshot();
         snapshot.tasks[0].remote_faults = 240;
         snapshot.tasks[0].age = Nanos(1_000_000_000);
-        let after = |faults| Scan::Seek.after(&snapshot, &plan(false, 500), faults);
-        assert_eq!([after((30, 30)), after((30, 30 * 512))], [Scan::Seek; 2]);
-        assert_eq!(after((30, 240)), Scan::QuickBase(QUICK_PASS.0));
+        let after =
+            |faults, pages| Scan::Seek.after(&snapshot, &plan(false, 500), seen(faults, pages));
+        assert_eq!([after(30, 30), after(30, 30 * 512)], [Scan::Seek; 2]);
+        assert_eq!(after(30, 240), Scan::QuickBase(QUICK_PASS.0));
     }
 
     #[test]
@@ -204,7 +301,52 @@ mod tests {
         snapshot.tasks[0].remote_faults = 10;
         assert_eq!(Scan::Quick.after(&snapshot, &plan(false, 500), BASE), Scan::QuickBase(2048));
         snapshot.regions[0].len = Bytes(1 << 40);
-        assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(60_000));
+        assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(600_000));
+    }
+
+    #[test]
+    fn base_pages_are_hardly_looked_at_before_processes_came_together() {
+        let mut scene = Scene::two_by_four();
+        scene.busy(4);
+        scene.edit().tasks.iter_mut().for_each(|task| task.age = Nanos(1_000_000_000));
+        scene.edit().costs.fault = Nanos(100_000);
+        // 40,000 pages: a twentieth of four tasks' time is two faults a millisecond, and quick are twenty.
+        let begun = Seen { new_base: Bytes(40_000 * 4096), ..Seen::default() };
+        let after = |scene: &Scene, plan: &Plan| Scan::Seek.after(&scene.snapshot(), plan, begun);
+        let none = plan(false, 0);
+        (1..=3).for_each(|tid| scene.at_home(tid, 0));
+        assert_eq!(after(&scene, &none), Scan::SeekBase(16_000), "one is left");
+        let (node, cpus) = (NodeId(0), "0-3".parse().unwrap());
+        let (task, reason) = (task_id(4), numaherd_model::Reason::Balance);
+        let last = Action::PlaceTask { task, node, cpus, reason };
+        let places = Plan { actions: vec![last], ..none.clone() };
+        assert_eq!(after(&scene, &places), Scan::QuickBase(2048));
+        scene.at_home(4, 1);
+        assert_eq!(after(&scene, &none), Scan::SeekBase(16_000), "one is elsewhere");
+        scene.edit().tasks[3].process.tgid += 1;
+        assert_eq!(after(&scene, &none), Scan::QuickBase(1024), "two processes");
+        // Where faults take no time worth speaking of, it is as with huge pages.
+        scene.edit().costs.fault = Nanos(100);
+        scene.edit().tasks[3].process.tgid -= 1;
+        assert_eq!(after(&scene, &none), Scan::Seek);
+    }
+
+    #[test]
+    fn where_faults_take_long_they_come_slowly() {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=4 {
+            scene.task(tid, tid - 1, 1000);
+            scene.region(u64::from(tid), &[(tid, 10)], &[(0, 512)]);
+        }
+        let mut snapshot = scene.snapshot();
+        snapshot.tasks.iter_mut().for_each(|task| task.age = Nanos(1_000_000_000));
+        let both = |snapshot: &Snapshot| {
+            [BASE, HUGE].map(|seen| Scan::Seek.after(snapshot, &plan(true, 950), seen))
+        };
+        assert_eq!(both(&snapshot), [Scan::Slow(2048), Scan::SlowHuge]);
+        // One in 50 ms, for 2048.
+        snapshot.costs.fault = Nanos(100_000);
+        assert_eq!(both(&snapshot), [Scan::Slow(131_072), Scan::SlowHuge]);
     }
 
     #[test]

@@ -448,6 +448,13 @@ impl Sim {
         &self.node_of
     }
 
+    /// Memory of processes that is in base pages.
+    #[must_use]
+    pub fn base_pages(&self) -> numaherd_model::Bytes {
+        let blocks: usize = self.processes.iter().map(|process| process.blocks.len()).sum();
+        numaherd_model::Bytes(if self.options.huge_pages { 0 } else { blocks as u64 * BLOCK_BYTES })
+    }
+
     /// All memory, in whosever hands.
     #[must_use]
     pub fn memory(&self) -> u64 {

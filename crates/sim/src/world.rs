@@ -68,7 +68,10 @@ impl Observe for Sim {
             grade: EvidenceGrade::HintingFaults,
             stirred: false,
             kernel_tiering: false,
-            costs: Costs { page_move: Nanos((block_ns / BLOCK_PAGES).max(1)) },
+            costs: Costs {
+                page_move: Nanos((block_ns / BLOCK_PAGES).max(1)),
+                fault: Nanos(costs.fault_ns),
+            },
         })
     }
 

@@ -14,12 +14,13 @@ use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Found, Pace, Turn};
 use numaherd_linux::knobs::Knob;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
+use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, identity, pages};
-use numaherd_model::{Action, FaultSource, Nanos, Outcome, ProcessId, WorldError};
-use numaherd_placement::{Herd, Mechanisms, Scan};
+use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, WorldError};
+use numaherd_placement::{Herd, Mechanisms, Scan, Seen};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -147,6 +148,8 @@ struct Runner {
     scan: Scan,
     /// Pages of all faults so far.
     fault_pages: u64,
+    /// Memory of programs' own at the start.
+    at_first: Anonymous,
     /// Local share that the log was told of last, while converged.
     told: Option<u32>,
     /// What the last turn came to, in words.
@@ -172,6 +175,7 @@ impl Runner {
         }
         eprintln!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
+        let at_first = Anonymous::read(Path::new("/"));
         let child = start(&args.command, session.run())?;
         give_up_privileges(args)?;
         if let Some(child) = &child {
@@ -203,6 +207,7 @@ impl Runner {
             verbose: args.verbose || only_says(args),
             scan: Scan::Seek,
             fault_pages: 0,
+            at_first,
             told: None,
             said: Vec::new(),
             voice: Voice::default(),
@@ -259,11 +264,11 @@ impl Runner {
             {
                 return Ok(ExitCode::SUCCESS);
             }
-            let faults = (self.summary.faults, self.fault_pages);
-            let scan = self.scan.after(&turn.snapshot, &turn.plan, faults);
-            if tunes(args) && scan != self.scan {
-                self.scan = scan;
-                scan::tune(session, scan)?;
+            if tunes(args) {
+                let next = self.scan.after(&turn.snapshot, &turn.plan, self.seen());
+                if std::mem::replace(&mut self.scan, next) != next {
+                    scan::tune(session, next)?;
+                }
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
@@ -297,6 +302,19 @@ impl Runner {
                 std::thread::sleep(left.min(nap));
             }
             before = clock::cpu_time();
+        }
+    }
+
+    /// What was seen since the start; how much memory came, until faults tell what that is made of.
+    fn seen(&self) -> Seen {
+        let (faults, pages) = (self.summary.faults, self.fault_pages);
+        let seen = Seen { faults, pages, new_base: Bytes(0) };
+        match seen.is_enough() {
+            true => seen,
+            false => Seen {
+                new_base: Anonymous::read(Path::new("/")).base_since(&self.at_first),
+                ..seen
+            },
         }
     }
 

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use numaherd_control::{Controller, Found, Pace};
 use numaherd_model::{Nanos, Placement, WorldError};
-use numaherd_placement::Scan;
+use numaherd_placement::{Scan, Seen};
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 
@@ -27,7 +27,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     let mut controller = Controller::new(placement);
     let mut pace = Pace::new();
     let (mut scan, mut last_change) = (Scan::Seek, Nanos(0));
-    let mut faults = (0, 0);
+    let mut seen = Seen { new_base: sim.base_pages(), ..Seen::default() };
     let mut balanced = Balanced::default();
     sim.set_scan(scan.knobs());
     let mut next = Nanos(0);
@@ -42,8 +42,9 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         }
         balanced.moves.extend(moves::told(turn.snapshot.time, &turn.plan.actions, &turn.outcomes));
         balanced.converged = turn.plan.converged.then_some(last_change);
-        faults = (faults.0 + turn.faults as u64, faults.1 + turn.fault_pages.0);
-        let next_scan = scan.after(&turn.snapshot, &turn.plan, faults);
+        seen.faults += turn.faults as u64;
+        seen.pages += turn.fault_pages.0;
+        let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
         if next_scan != scan {
             scan = next_scan;
             sim.set_scan(scan.knobs());
