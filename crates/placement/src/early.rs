@@ -17,7 +17,7 @@
 
 use std::collections::BTreeSet;
 
-use numaherd_model::{CONVERGED_PERMILLE, EvidenceGrade, Nanos, ProcessId, Region, Snapshot, Task};
+use numaherd_model::{CONVERGED_PERMILLE, EvidenceGrade, Nanos, ProcessId, Region, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::demand::{Demand, MIN_FAULTS, parts};
@@ -30,6 +30,10 @@ const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
 /// While threads are younger than this, whoever of their process was busy before may have prepared their memory,
 /// and be about to sleep. Guessed: a turn of the loop.
 const NEWBORN: Nanos = Nanos(100_000_000);
+
+/// And who is alone in its process and younger than this may be about to start others, which would inherit its CPUs.
+/// Guessed: faults will have told by then.
+const ALONE: Nanos = Nanos(3_000_000_000);
 
 /// Where tasks belong if memory is shared of which that is not known.
 pub struct Early {
@@ -75,12 +79,18 @@ pub fn assigned(
     is_right(apart, &shared, today, &at).then_some(Early { demand: shared, at, loose })
 }
 
-/// Whether somebody may have been busy only to start others.
+/// Whether somebody may be busy only to start others, or may have been.
 fn is_starting(snapshot: &Snapshot) -> bool {
     let newborn = snapshot.tasks.iter().filter(|task| task.age < NEWBORN && !task.fixed);
     let newborn: BTreeSet<ProcessId> = newborn.map(|task| task.process).collect();
-    let is_busy = |task: &Task| task.claims_cpu() && task.age >= NEWBORN;
-    snapshot.tasks.iter().any(|task| is_busy(task) && newborn.contains(&task.process))
+    let is_doubtful = |tasks: &[Busy]| {
+        let ages = tasks.iter().map(|&(_, i)| &snapshot.tasks[i]).filter(|task| !task.fixed);
+        let oldest = ages.map(|task| task.age).max();
+        let least = if tasks.len() == 1 { ALONE } else { Nanos(0) };
+        let began = newborn.contains(&tasks[0].0);
+        oldest.is_some_and(|oldest| oldest < least || began && oldest >= NEWBORN)
+    };
+    by_process(&busy(snapshot)).any(is_doubtful)
 }
 
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
@@ -280,6 +290,22 @@ mod tests {
         let (new, old) = (NEWBORN.0 - 1, NEWBORN.0);
         assert!(nobody([old, new, new, new]));
         assert!(!nobody([new; 4]) && !nobody([old; 4]));
+    }
+
+    #[test]
+    fn who_is_alone_may_be_about_to_start_others() {
+        let mut snapshot = two_processes(|_| 0);
+        snapshot.regions.clear();
+        snapshot.tasks = vec![snapshot.tasks[2].clone()];
+        snapshot.tasks[0].faults.clear();
+        let process = snapshot.tasks[0].process;
+        let nodes = vec![(NodeId(0), Pages(1 << 14))];
+        snapshot.resident = vec![Resident { process, nodes }];
+        let mut is_early = |age| {
+            snapshot.tasks[0].age = Nanos(age);
+            !Herd::new().decide(&snapshot).actions.is_empty()
+        };
+        assert_eq!([is_early(ALONE.0 - 1), is_early(ALONE.0)], [false, true]);
     }
 
     #[test]
