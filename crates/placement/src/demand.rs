@@ -74,11 +74,16 @@ pub struct DemandTask {
 }
 
 impl DemandTask {
+    /// All of its weight.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.bundles.iter().map(|(_, weight)| weight).sum()
+    }
+
     /// Whether a part of its weight is most of it: two thirds. Guessed.
     #[must_use]
     pub fn is_most(&self, part: u64) -> bool {
-        let all: u64 = self.bundles.iter().map(|(_, weight)| weight).sum();
-        part * 3 >= all * 2 && part > 0
+        part * 3 >= self.weight() * 2 && part > 0
     }
 }
 

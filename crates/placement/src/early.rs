@@ -64,7 +64,7 @@ pub fn assigned(
     mechanisms: Mechanisms,
     assign: impl Fn(&Demand) -> Vec<usize>,
 ) -> Option<Early> {
-    if !mechanisms.early || is_starting(snapshot) {
+    if !mechanisms.early {
         return None;
     }
     let (shared, loose) = if_shared(snapshot)?;
@@ -79,8 +79,8 @@ pub fn assigned(
     is_right(apart, &shared, today, &at).then_some(Early { demand: shared, at, loose })
 }
 
-/// Whether somebody may be busy only to start others, or may have been.
-fn is_starting(snapshot: &Snapshot) -> bool {
+/// Whether one of these busy tasks, ascending by process, may be busy only to start others, or may have been.
+fn is_starting(snapshot: &Snapshot, busy: &[Busy]) -> bool {
     let newborn = snapshot.tasks.iter().filter(|task| task.age < NEWBORN && !task.fixed);
     let newborn: BTreeSet<ProcessId> = newborn.map(|task| task.process).collect();
     let is_doubtful = |tasks: &[Busy]| {
@@ -90,13 +90,13 @@ fn is_starting(snapshot: &Snapshot) -> bool {
         let began = newborn.contains(&tasks[0].0);
         oldest.is_some_and(|oldest| oldest < least || began && oldest >= NEWBORN)
     };
-    by_process(&busy(snapshot)).any(is_doubtful)
+    by_process(busy).any(is_doubtful)
 }
 
 /// The snapshot as it would be if those processes shared all their memory of which that is not known, whose
 /// memory lies wrong, and nobody of whom has been placed, and the processes of which page tables tell that all is
-/// well; `None` if there are none of the former, or if neither faults nor page tables have shown where some
-/// process's memory is.
+/// well; `None` if there are none of the former, if neither faults nor page tables have shown where some
+/// process's memory is, or while some process is only starting.
 fn if_shared(snapshot: &Snapshot) -> Option<(Snapshot, Vec<ProcessId>)> {
     if snapshot.grade != EvidenceGrade::HintingFaults {
         return None;
@@ -112,6 +112,9 @@ fn if_shared(snapshot: &Snapshot) -> Option<(Snapshot, Vec<ProcessId>)> {
         tasks.iter().filter(|one| task(one).fault_pages() >= MIN_FAULTS).count() * 2 >= tasks.len()
     };
     let busy = busy(snapshot);
+    if is_starting(snapshot, &busy) {
+        return None;
+    }
     let (mut wrong, mut stand_ins): (Vec<Busy>, Vec<Region>) = Default::default();
     let mut loose = Vec::new();
     for tasks in by_process(&busy) {

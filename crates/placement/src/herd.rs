@@ -225,7 +225,7 @@ impl Placement for Herd {
             return Plan { actions, strength_permille, waiting, ..Plan::default() };
         }
         let (at, outlook) = self.assign(&demand, &today, snapshot.time);
-        let crowded = self.mechanisms.hold && is_crowded(&demand);
+        let crowded = self.holds(&demand);
         actions.extend(self.placements(&demand, &outlook, &at, |_| crowded, snapshot.time));
         let mut follow = pages::follow(snapshot, &demand, &outlook);
         follow.retain(|action| self.may_move_again(action, snapshot.time));
@@ -261,10 +261,15 @@ impl Herd {
         let Some(early) = early::assigned(snapshot, apart, today, self.mechanisms, assign) else {
             return Vec::new();
         };
-        let crowded = self.mechanisms.hold && is_crowded(&early.demand);
+        let crowded = self.holds(&early.demand);
         let outlook = Outlook::new(&early.demand, &early.at);
         let holds = |task| crowded && early.may_hold(snapshot, task);
         self.placements(&early.demand, &outlook, &early.at, holds, snapshot.time)
+    }
+
+    /// Whether tasks that are already right are held.
+    fn holds(&self, demand: &Demand) -> bool {
+        self.mechanisms.hold && is_crowded(demand)
     }
 
     /// Where every task should be: by the search, unless that moves somebody who is not to move
@@ -281,7 +286,7 @@ impl Herd {
         let mut at = found.at().to_vec();
         if self.mechanisms.level {
             level::level(demand, today, &mut at);
-            if self.mechanisms.hold && is_crowded(demand) {
+            if self.holds(demand) {
                 let may_go = |i: usize| !demand.tasks[i].placed && !self.is_relieved(i, now);
                 level::spread(demand, &mut at, may_go);
             }

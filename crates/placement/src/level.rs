@@ -71,9 +71,8 @@ pub fn spread(demand: &Demand, at: &mut [usize], may_go: impl Fn(usize) -> bool)
 
 /// Whether hardly any of a task's use would be of memory that is not its own on a node.
 fn has_hardly_others(demand: &Demand, task: &DemandTask, node: usize) -> bool {
-    let all: u64 = task.bundles.iter().map(|(_, weight)| weight).sum();
     let own = own_coming(demand, task, node);
-    own > 0 && own * 1000 >= all * HARDLY_OTHERS_PERMILLE
+    own > 0 && own * 1000 >= task.weight() * HARDLY_OTHERS_PERMILLE
 }
 
 /// The weight of a task in memory that it has to itself, and that would come to it on a node.

@@ -451,15 +451,19 @@ impl Sim {
     /// Memory of processes that is in base pages.
     #[must_use]
     pub fn base_pages(&self) -> numaherd_model::Bytes {
-        let blocks: usize = self.processes.iter().map(|process| process.blocks.len()).sum();
-        numaherd_model::Bytes(if self.options.huge_pages { 0 } else { blocks as u64 * BLOCK_BYTES })
+        numaherd_model::Bytes(if self.options.huge_pages { 0 } else { self.taken_by_processes() })
     }
 
     /// All memory, in whosever hands.
     #[must_use]
     pub fn memory(&self) -> u64 {
+        self.taken_by_processes() + self.free.iter().sum::<u64>() + self.taken
+    }
+
+    /// Bytes.
+    fn taken_by_processes(&self) -> u64 {
         let blocks: usize = self.processes.iter().map(|process| process.blocks.len()).sum();
-        blocks as u64 * BLOCK_BYTES + self.free.iter().sum::<u64>() + self.taken
+        blocks as u64 * BLOCK_BYTES
     }
 
     /// How many processes there were.
