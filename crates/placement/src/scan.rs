@@ -6,13 +6,14 @@
 //! what it takes to pass by a mapping in which the scanning thread has not faulted of late (since 6.7): with
 //! 256 MiB every 2 s, memory of 64 MiB was hardly scanned any more.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, Bytes, CONVERGED_PERMILLE, Nanos, NodeId, Plan, ProcessId, Region, ScanPeriods,
-    Snapshot, Task, TaskId, Waiting,
+    Action, Bytes, CONVERGED_PERMILLE, Nanos, NodeId, Plan, Region, ScanPeriods, Snapshot, Task,
+    TaskId, Waiting,
 };
 
+use crate::bundles::{Busy, busy, by_process};
 use crate::herd::is_in_place;
 
 /// Pages a fault from which faults are mostly of huge pages. Guessed: a fifth of them is.
@@ -170,10 +171,9 @@ fn is_local(snapshot: &Snapshot) -> bool {
 /// 1 % of the tasks' time, at 60 it is 60 %.
 fn begun(snapshot: &Snapshot, plan: &Plan, new_base: Bytes) -> Scan {
     let pages = new_base.pages(snapshot.page_size).0;
-    let busy = || snapshot.tasks.iter().filter(|task| task.claims_cpu());
-    let processes: BTreeSet<ProcessId> = busy().map(|task| task.process).collect();
-    let (tasks, processes) = (busy().count().max(1) as u64, processes.len().max(1) as u64);
-    if are_together(snapshot, plan) {
+    let busy = busy(snapshot);
+    let (tasks, processes) = (busy.len().max(1) as u64, by_process(&busy).count().max(1) as u64);
+    if are_together(snapshot, plan, &busy) {
         return quick_base(pages / processes);
     }
     let budget = tasks * SEEK_FAULTS_PERMILLE * 1000;
@@ -190,19 +190,21 @@ fn quick_base(pages: u64) -> Scan {
 }
 
 /// Whether there are busy tasks, and those of each process were all placed on one node, or are now.
-fn are_together(snapshot: &Snapshot, plan: &Plan) -> bool {
+fn are_together(snapshot: &Snapshot, plan: &Plan, busy: &[Busy]) -> bool {
     let placed = |action: &Action| match action {
         Action::PlaceTask { task, node, .. } => Some((*task, *node)),
         _ => None,
     };
     let placed: BTreeMap<TaskId, NodeId> = plan.actions.iter().filter_map(placed).collect();
-    let mut nodes = BTreeMap::new();
-    let is_beside = |task: &Task| {
-        let home = placed.get(&task.id).copied().or(task.home);
-        home.is_some_and(|home| *nodes.entry(task.process).or_insert(home) == home)
+    let home = |&(_, i): &Busy| {
+        let task = &snapshot.tasks[i];
+        placed.get(&task.id).copied().or(task.home)
     };
-    let mut busy = snapshot.tasks.iter().filter(|task| task.claims_cpu()).peekable();
-    busy.peek().is_some() && busy.all(is_beside)
+    let is_one = |tasks: &[Busy]| {
+        let first = home(&tasks[0]);
+        first.is_some() && tasks.iter().all(|one| home(one) == first)
+    };
+    !busy.is_empty() && by_process(busy).all(is_one)
 }
 
 /// Pages of the memory that the largest process was seen to use.
