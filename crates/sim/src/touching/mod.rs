@@ -17,20 +17,23 @@
 //! before writing it goes twice: to fetch it, and to have others drop their copies. (Published: McKenney,
 //! "Is Parallel Programming Hard": 139.5 ns, and 306 ns for an operation that looks at the old value
 //! first, on four Opterons.) A ticket lock is handed on the slower the
-//! more wait for it, since all of them fetch its line again: half of them, on average, before the
+//! more wait for it: they look at its line, so that whoever gives it up has to get that back, and then
+//! all of them fetch it again, half of them, on average, before the
 //! next one. (Published: Boyd-Wickizer, Kaashoek, Morris and Zeldovich, "Non-scalable locks are
 //! dangerous", 2012.)
+//!
+//! Every page is charged to a group of processes, as Linux 2.6.25 does if it is built to: the group's
+//! count is one for all, and each node has a list of the group's pages, under a lock. Whether the
+//! kernel of the published tests was built so is guessed.
 //!
 //! Worked example: two threads on different nodes that each write one line a fault, 100 ns apart,
 //! and do nothing else for 1000 ns: each waits for the line once a fault, so a fault takes 1100 ns.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
-
-use numaherd_scheduling::{Fair, Scheduling};
-
 use crate::machine::{LINE_BYTES, Machine};
-use crate::random::Stream;
+
+mod kernel;
+
+use kernel::Kernel;
 
 /// Faults of each thread. Enough: rates change by less than 0.5 % with ten times as many.
 const FAULTS: u64 = 10_000;
@@ -49,9 +52,17 @@ const SEMAPHORE_HOLD_NS: f64 = 30.0;
 /// 2.6.25. Guessed: some tens of cached accesses; the insertion is the longest.
 const OBJECT_HOLD_NS: f64 = 100.0;
 const TREE_HOLD_NS: f64 = 300.0;
-/// Lines of data: the object's counters; the tree's root and the node inserted into.
+/// Lines of data under it: how many pages there are, looked at first and counted up at the end. The
+/// object's other counters are on the lock's own line, the tree's node is a thread's own, and its root is
+/// with the tree's lock. Published: `shmem_inode_info` and `address_space` of Linux 2.6.25.
 const OBJECT_LINES: u32 = 1;
-const TREE_LINES: u32 = 2;
+/// How long a group's count is held to charge a page to it, guessed as for the semaphore, and its pages'
+/// list, guessed. Published: `mem_cgroup_charge_common` of Linux 2.6.25. What the group is is looked at
+/// first, on the line of the count's lock; of the list the entry added last is written too.
+const COUNT_HOLD_NS: f64 = 30.0;
+const COUNT_LINES: u32 = 1;
+const LIST_HOLD_NS: f64 = 50.0;
+const LIST_LINES: u32 = 1;
 /// And the lock under which a shared policy is looked up. Guessed.
 const POLICY_HOLD_NS: f64 = 50.0;
 /// Lines of a page, and bytes that clearing one moves: it is fetched and written back.
@@ -127,7 +138,9 @@ const LINES: usize = 3;
 const SEMAPHORE: usize = 0;
 const OBJECT: usize = 1;
 const LOOKUP: usize = 2;
-const LOCKS: usize = 3;
+const COUNT: usize = 3;
+/// The first of as many as there are nodes.
+const PAGES: usize = 4;
 
 fn way(touched: Touched) -> Vec<Stage> {
     let mut stages = vec![Stage::Own];
@@ -145,18 +158,19 @@ fn way(touched: Touched) -> Vec<Stage> {
         |reads_first| if reads_first { Stage::Update(POLICY) } else { Stage::Line(POLICY) };
     let times = 0..touched.references() / 2;
     times.clone().for_each(|time| add(counted(touched.reads_before_up(time))));
-    if !touched.shared {
-        add(Stage::Clear);
-    }
     times.for_each(|_| add(counted(touched.reads_before_down())));
+    let charge = [
+        Stage::Lock(COUNT, COUNT_HOLD_NS, COUNT_LINES, None),
+        Stage::Lock(PAGES, LIST_HOLD_NS, LIST_LINES, None),
+    ];
     if touched.shared {
-        add(Stage::Lock(
-            OBJECT,
-            OBJECT_HOLD_NS + TREE_HOLD_NS,
-            OBJECT_LINES + TREE_LINES,
-            Some(TREE),
-        ));
+        charge.into_iter().for_each(&mut add);
+        let hold_ns = OBJECT_HOLD_NS + TREE_HOLD_NS;
+        add(Stage::Lock(OBJECT, hold_ns, OBJECT_LINES, Some(TREE)));
         add(Stage::Clear);
+    } else {
+        add(Stage::Clear);
+        charge.into_iter().for_each(&mut add);
     }
     (0..COUNTER_WRITES).for_each(|_| add(Stage::Line(COUNTERS)));
     add(Stage::Lock(SEMAPHORE, SEMAPHORE_HOLD_NS, 0, None));
@@ -200,203 +214,6 @@ fn clear_ns(machine: &Machine, node: usize, clearing: usize) -> f64 {
     machine.line_ns(node, node, false).max(full_ns)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
-    /// The thread enters its stage.
-    Enter,
-    /// It gives up the lock of its stage.
-    Release,
-    /// It has cleared its page.
-    Cleared,
-}
-
-struct Lock {
-    held: bool,
-    last: Option<usize>,
-    waiting: VecDeque<usize>,
-}
-
-struct Kernel<'a> {
-    machine: &'a Machine,
-    stages: Vec<Stage>,
-    own_ns: f64,
-    /// Node of each thread, its stage, and faults to go.
-    node: Vec<usize>,
-    at: Vec<usize>,
-    left: Vec<u64>,
-    lines: [(Option<usize>, f64); LINES],
-    locks: Vec<Lock>,
-    /// Who clears pages in each node's memory, with lines to go as of some time.
-    clearing: Vec<Vec<(usize, f64)>>,
-    as_of_ns: Vec<f64>,
-    heap: BinaryHeap<Reverse<(u64, u64, usize, What)>>,
-    number: u64,
-    /// Of each thread's only event that counts: put off, it stands in the queue twice.
-    counts: Vec<u64>,
-    jitter: Stream,
-}
-
-impl<'a> Kernel<'a> {
-    fn new(
-        machine: &'a Machine,
-        stages: Vec<Stage>,
-        own_ns: f64,
-        threads: usize,
-        seed: u64,
-    ) -> Self {
-        let domains = machine.domains();
-        let node_of = machine.node_of_cpus();
-        let mut load = vec![0; machine.cpus()];
-        let node = (0..threads)
-            .map(|_| {
-                let cpu = Fair.fork(&domains, &load, 0, &|_| true);
-                load[cpu] += 1;
-                node_of[cpu]
-            })
-            .collect();
-        let lock = || Lock { held: false, last: None, waiting: VecDeque::new() };
-        let mut kernel = Kernel {
-            machine,
-            stages,
-            own_ns,
-            node,
-            at: vec![0; threads],
-            left: vec![FAULTS; threads],
-            lines: [(None, 0.0); LINES],
-            locks: (0..LOCKS).map(|_| lock()).collect(),
-            clearing: vec![Vec::new(); machine.node.len()],
-            as_of_ns: vec![0.0; machine.node.len()],
-            heap: BinaryHeap::new(),
-            number: 0,
-            counts: vec![0; threads],
-            jitter: Stream::new(seed, "faults"),
-        };
-        (0..threads).for_each(|thread| kernel.schedule(0.0, thread, What::Enter));
-        kernel
-    }
-
-    /// Times are whole picoseconds in the queue, so that they have an order.
-    fn schedule(&mut self, at_ns: f64, thread: usize, what: What) {
-        self.number += 1;
-        self.counts[thread] = self.number;
-        let at = (at_ns * 1000.0) as u64;
-        self.heap.push(Reverse((at, self.number, thread, what)));
-    }
-
-    /// When each thread ended.
-    fn run(&mut self) -> Vec<f64> {
-        let mut ends = vec![0.0; self.at.len()];
-        while let Some(Reverse((at, number, thread, what))) = self.heap.pop() {
-            if number != self.counts[thread] {
-                continue;
-            }
-            let now = at as f64 / 1000.0;
-            match what {
-                What::Enter => {}
-                What::Release => self.release(now, thread),
-                What::Cleared => self.cleared(now, thread),
-            }
-            if self.at[thread] == self.stages.len() {
-                self.at[thread] = 0;
-                self.left[thread] -= 1;
-                if self.left[thread] == 0 {
-                    ends[thread] = now;
-                    continue;
-                }
-            }
-            self.enter(now, thread);
-        }
-        ends
-    }
-
-    fn enter(&mut self, now: f64, thread: usize) {
-        match self.stages[self.at[thread]] {
-            Stage::Own => {
-                let own_ns = self.own_ns * self.jitter.around_one(JITTER_PERMILLE);
-                self.next(now + own_ns, thread);
-            }
-            Stage::Line(line) => self.write(now, thread, line, 1.0),
-            Stage::Update(line) => self.write(now, thread, line, 2.0),
-            Stage::Lock(lock, ..) => {
-                if self.locks[lock].held {
-                    self.locks[lock].waiting.push_back(thread);
-                } else {
-                    self.acquire(now, thread);
-                }
-            }
-            Stage::Clear => {
-                let lines = PAGE_LINES * self.jitter.around_one(JITTER_PERMILLE);
-                self.clear(now, self.node[thread], |clearing| clearing.push((thread, lines)));
-            }
-        }
-    }
-
-    fn next(&mut self, at_ns: f64, thread: usize) {
-        self.at[thread] += 1;
-        self.schedule(at_ns, thread, What::Enter);
-    }
-
-    /// Changes who clears pages in a node's memory, which changes when all of them are done.
-    fn clear(&mut self, now: f64, node: usize, change: impl FnOnce(&mut Vec<(usize, f64)>)) {
-        let mut clearing = std::mem::take(&mut self.clearing[node]);
-        let since_ns = now - std::mem::replace(&mut self.as_of_ns[node], now);
-        let cleared = since_ns / clear_ns(self.machine, node, clearing.len());
-        clearing.iter_mut().for_each(|(_, left)| *left = (*left - cleared).max(0.0));
-        change(&mut clearing);
-        let line_ns = clear_ns(self.machine, node, clearing.len());
-        for (thread, left) in &clearing {
-            self.schedule(now + left * line_ns, *thread, What::Cleared);
-        }
-        self.clearing[node] = clearing;
-    }
-
-    fn cleared(&mut self, now: f64, thread: usize) {
-        self.clear(now, self.node[thread], |clearing| {
-            clearing.retain(|(other, _)| *other != thread)
-        });
-        self.at[thread] += 1;
-    }
-
-    /// Fetches a line, so often, and has it until then.
-    fn write(&mut self, now: f64, thread: usize, line: usize, times: f64) {
-        let (owner, free) = self.lines[line];
-        let end = now.max(free) + self.fetch_ns(owner, thread) * times;
-        self.lines[line] = (Some(thread), end);
-        self.next(end, thread);
-    }
-
-    /// What it takes to fetch a line that another thread wrote last.
-    fn fetch_ns(&self, owner: Option<usize>, thread: usize) -> f64 {
-        let from = owner.filter(|owner| *owner != thread);
-        from.map_or(0.0, |from| self.machine.transfer_ns[self.node[thread]][self.node[from]])
-    }
-
-    fn acquire(&mut self, now: f64, thread: usize) {
-        let Stage::Lock(lock, hold_ns, data, line) = self.stages[self.at[thread]] else { return };
-        let fetch_ns = self.fetch_ns(self.locks[lock].last, thread) * f64::from(1 + data);
-        self.locks[lock].held = true;
-        self.locks[lock].last = Some(thread);
-        let mut end = now + fetch_ns + hold_ns;
-        if let Some(line) = line {
-            let (owner, free) = self.lines[line];
-            end = end.max(free + hold_ns) + self.fetch_ns(owner, thread);
-            self.lines[line] = (Some(thread), end);
-        }
-        self.schedule(end, thread, What::Release);
-    }
-
-    fn release(&mut self, now: f64, thread: usize) {
-        let Stage::Lock(lock, ..) = self.stages[self.at[thread]] else { return };
-        self.at[thread] += 1;
-        self.locks[lock].held = false;
-        let others = self.locks[lock].waiting.len().saturating_sub(1) as f64;
-        if let Some(next) = self.locks[lock].waiting.pop_front() {
-            let again_ns = self.fetch_ns(Some(thread), next) * others / 2.0;
-            self.acquire(now + again_ns, next);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,21 +230,22 @@ mod tests {
 
     #[test]
     fn two_threads_fetch_each_line_from_each_other() {
-        // 200 ns a line, three lines a fault, and a memory each: 20,000 + 600 ns, as far as the other
-        // has written the line meanwhile, which at two of its three places it mostly has.
+        // 200 ns a line, three lines of the address space and two of the group's count a fault, and a memory
+        // each: 20,000 + 1000 ns, as far as the other has written the line meanwhile, which at four of
+        // the five places it mostly has.
         let rates = rates(&small(), ANON, 2, 20_000.0, 1);
         let ns = 1e9 / rates.per_cpu_second;
-        assert!((20_350.0..20_700.0).contains(&ns), "{ns}");
+        assert!((20_750.0..21_100.0).contains(&ns), "{ns}");
     }
 
     #[test]
     fn who_reads_before_writing_fetches_twice() {
-        // Of a range's policy two references are counted: up after it was read, 400 ns, and down, 200 ns,
-        // as far as the other thread has had the line meanwhile.
+        // Of a range's policy two references are counted: up after it was read, 400 ns, and down soon after,
+        // 200 ns, where the other thread has had the line meanwhile, which it hardly ever has.
         let policy = Touched { policy: true, ..ANON };
         let ns = |touched| 1e9 / rates(&small(), touched, 2, 20_000.0, 1).per_cpu_second;
         let more = ns(policy) - ns(ANON);
-        assert!((400.0..600.0).contains(&more), "{more}");
+        assert!((380.0..500.0).contains(&more), "{more}");
     }
 
     #[test]
@@ -449,7 +267,8 @@ mod tests {
             of(7) / of(1)
         };
         // Seven threads do seven times as much, less what lines take; locks take more.
-        assert!(gain(Touched { shared: true, ..ANON }) < 6.0 && gain(ANON) > 6.0);
+        let gains = [gain(Touched { shared: true, ..ANON }), gain(ANON)];
+        assert!(gains[0] < 5.0 && gains[1] > 5.0, "{gains:?}");
     }
 
     #[test]
@@ -465,6 +284,16 @@ mod tests {
         };
         // Four threads have a memory each; of eight, all share one.
         assert!(more_ns(4).abs() < 20.0 && (250.0..700.0).contains(&more_ns(8)), "{}", more_ns(8));
+    }
+
+    #[test]
+    fn who_shares_a_node_shares_its_list_of_pages() {
+        // Its lock's line and that of the entry added last, 120 ns each; other lines come from nearer by then.
+        let mut machine = Machine::built_in("proliant-585").unwrap().unwrap();
+        machine.memory_mb_s.iter_mut().for_each(|mb_s| *mb_s *= 10.0);
+        let ns = |threads| 1e9 / rates(&machine, ANON, threads, 100_000.0, 1).per_cpu_second;
+        let more = ns(8) - ns(4);
+        assert!((180.0..260.0).contains(&more), "{more}");
     }
 
     #[test]
