@@ -77,7 +77,7 @@ pub fn nodes(universes: &Universes, text: &str) -> Option<numaherd_model::NodeSe
         Ok(nodes) => Some(nodes),
         Err(error) => {
             let text_of = |error: &dyn std::error::Error| error.source().map(ToString::to_string);
-            eprintln!("libnuma: Warning: {}", text_of(&error).unwrap_or(error.to_string()));
+            say!("libnuma: Warning: {}", text_of(&error).unwrap_or(error.to_string()));
             putln!("<{text}> is invalid");
             None
         }

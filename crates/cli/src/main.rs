@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("numaherd: {}", one_line(&error));
+            say!("numaherd: {}", one_line(&error));
             ExitCode::from(1)
         }
     }
@@ -147,7 +147,7 @@ fn told_by_clap(error: &clap::Error) -> ExitCode {
     let text = text
         .replace("invalid digit found in string", "a whole number is wanted")
         .replace("number too large to fit in target type", "the number is too large");
-    eprintln!("numaherd: {} (--help says more)", text.strip_prefix("error: ").unwrap_or(&text));
+    say!("numaherd: {} (--help says more)", text.strip_prefix("error: ").unwrap_or(&text));
     ExitCode::from(2)
 }
 

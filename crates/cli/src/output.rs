@@ -1,6 +1,7 @@
 //! Results on standard output, in the form asked for, and in files that are whole or as they were.
 //!
-//! `println!` panics where nothing can be printed (a full disk), so nobody here calls it.
+//! `println!` and `eprintln!` panic where nothing can be printed (a full disk, a reader that has gone), so
+//! nobody here calls them.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{ErrorKind, Write};
@@ -19,6 +20,17 @@ macro_rules! put {
 /// The same, with a newline.
 macro_rules! putln {
     ($($text:tt)*) => { put!("{}\n", format_args!($($text)*)) };
+}
+
+/// Tells on standard error, as `eprintln!` does. Where nobody listens any more the work goes on: there may be
+/// something to put back.
+macro_rules! say {
+    ($($text:tt)*) => {{
+        let _ = std::io::Write::write_fmt(
+            &mut std::io::stderr().lock(),
+            format_args!("{}\n", format_args!($($text)*)),
+        );
+    }};
 }
 
 /// Prints a result.
@@ -41,7 +53,7 @@ pub fn put(text: std::fmt::Arguments<'_>) {
         if error.kind() == ErrorKind::BrokenPipe {
             std::process::exit(0);
         }
-        eprintln!("numaherd: cannot print the result: {error}");
+        say!("numaherd: cannot print the result: {error}");
         std::process::exit(1);
     }
 }

@@ -64,7 +64,7 @@ impl Session {
     pub fn begin(about: &str) -> Result<Session> {
         let dir = journals();
         for (left, undone) in restore_dead(&dir, false)? {
-            eprintln!("numaherd: put back what run {} had left: {}", left.run, tell(&undone));
+            say!("numaherd: put back what run {} had left: {}", left.run, tell(&undone));
         }
         let mut reader = TaskReader::new("/".as_ref());
         let pid = std::process::id();

@@ -42,6 +42,12 @@ impl ReadError {
         ReadError::Parse { path: path.to_path_buf(), line, expected, found }
     }
 
+    /// Whether it may not be read, by whom we are.
+    pub(crate) fn is_refused(&self) -> bool {
+        let refused = io::ErrorKind::PermissionDenied;
+        matches!(self, ReadError::Read { source, .. } if source.kind() == refused)
+    }
+
     /// The whole file was not as expected.
     pub(crate) fn parse_file(path: &Path, expected: &'static str, text: &str) -> Self {
         Self::parse(path, 1, expected, text.lines().next().unwrap_or_default())

@@ -161,7 +161,14 @@ impl LiveMachine {
             self.accesses.refused().map(|why| format!("; accesses cannot be sampled: {why}"));
         let refused = refused.unwrap_or_default();
         let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
-        self.aside.throttled().chain(alone).collect()
+        let unreadable = self.policies.1.iter().map(|(process, why)| (*process, why.clone()));
+        self.aside.throttled().chain(alone).chain(unreadable).collect()
+    }
+
+    /// Why a process's memory may not be read, where page tables are looked at.
+    #[must_use]
+    pub fn unreadable(&self, process: ProcessId) -> Option<&str> {
+        self.policies.1.get(&process).map(String::as_str)
     }
 
     /// Processes whose accesses are sampled, and why.
@@ -413,5 +420,13 @@ fn unheard(source: std::io::Error) -> WorldError {
 }
 
 fn read_error(error: ReadError) -> WorldError {
-    WorldError::Read { what: error.to_string(), source: std::io::Error::other("see there") }
+    match error {
+        ReadError::Read { path, source } => {
+            WorldError::Read { what: path.display().to_string(), source }
+        }
+        ReadError::Parse { ref path, .. } => {
+            let what = path.display().to_string();
+            WorldError::Read { what, source: std::io::Error::other(error) }
+        }
+    }
 }

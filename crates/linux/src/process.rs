@@ -310,7 +310,7 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
     let policy: u32 = fields.nth(41 - 40)?.parse().ok()?;
     Some(TaskStat {
         id: TaskId { tid: tid.parse().ok()?, start },
-        comm: comm.to_string(),
+        comm: comm.replace(char::is_control, "\u{fffd}"),
         state,
         ppid,
         cpu_ticks: user_ticks.saturating_add(kernel_ticks),

@@ -74,6 +74,13 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("id = 1", "id = 0x", 20, "node.id", ""),
     ("cpus = 2", "cpus = \"two\"", 17, "node.cpus", "a whole number, 0 or more, found string"),
     ("cpus = 2", "cpus = 2000000", 17, "node.cpus", "1 to 4096 in all"),
+    (
+        "memory_mib = 64\n[[node]]\nid = 1\ncpus = 2",
+        "memory_mib = 0\n[[node]]\nid = 1\ncpus = 0",
+        17,
+        "node.cpus",
+        "a node with both CPUs and memory",
+    ),
     ("cpus = 2\n", "", 15, "node.cpus", "missing"),
     ("memory_mib = 64", "memory_mib = 1.5", 18, "node.memory_mib", "found floating point `1.5`"),
     ("memory_mib = 64", "memory_mib = 9999999999", 18, "node.memory_mib", "at most 2^30"),
@@ -105,6 +112,14 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
         "links.bandwidth_mb_s",
         "found -2",
     ),
+    (
+        "[distance]",
+        "[prefetch]\nload_overlap = -5\n[distance]",
+        24,
+        "prefetch.load_overlap",
+        "1 to 64",
+    ),
+    ("[distance]", "[prefetch]\nstores_overlap = 3\n[distance]", 24, "prefetch", "`load_overlap`"),
     ("[distance]", "[distance", 23, "", "unclosed table"),
 ];
 

@@ -122,6 +122,9 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         // At least as long as herd waits for that.
         wanted = args.sample.max(if learning { PATIENCE.as_secs_f64() } else { 0.0 });
     }
+    if let Some(why) = machine.unreadable(process) {
+        bail!("{why}: only its owner and root may see where its memory lies");
+    }
     drop(machine);
     let stalls = look.and_then(|look| look.end(&topology));
     let seen = Looked { seconds: begin.elapsed().as_secs_f64(), evidence, stalls, distances };

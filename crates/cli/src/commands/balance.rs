@@ -19,7 +19,7 @@ use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, identity, pages};
-use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, WorldError};
+use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
 use numaherd_placement::{Herd, Mechanisms, Scan, Seen};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -37,6 +37,9 @@ mod voice;
 const NAP: Duration = Duration::from_millis(150);
 /// The same while evidence is awaited. Guessed: a waking costs a few dozen microseconds.
 const SHORT_NAP: Duration = Duration::from_millis(30);
+
+/// `--once` ends where for so long nobody busy was left to wait for: as long as herd waits for each of them.
+const IDLE_ENDS: Nanos = Nanos(4_000_000_000);
 
 /// What a run came to, for `compare`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -72,7 +75,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     // Named wrongly, a group ends us before anything is changed.
     let targets = Targets::new(named, &args.cgroup, args.all)?;
     if topology.cpu_nodes().count() < 2 {
-        eprintln!("numaherd: this machine has one node with CPUs: there is nothing to balance");
+        say!("numaherd: this machine has one node with CPUs: there is nothing to balance");
         let Some(mut command) = command(&args.command) else { return Ok(ExitCode::SUCCESS) };
         // In our place: with nothing to put back, its signals and its end are its own.
         return Err(command.exec()).with_context(|| not_started(&args.command));
@@ -95,11 +98,11 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         file.write_all(&serde_json::to_vec(&summary)?).context("cannot write the summary")?;
     }
     if args.keep {
-        eprintln!("numaherd: affinities are kept; 'numaherd restore --run {run}' puts them back");
+        say!("numaherd: affinities are kept; 'numaherd restore --run {run}' puts them back");
     } else {
-        eprintln!("numaherd: put back {}", tell(&undone));
+        say!("numaherd: put back {}", tell(&undone));
     }
-    eprintln!(
+    say!(
         "numaherd: placed {} tasks; {} pages stay where they were moved; used {:.2} s of CPU time",
         summary.tasks_placed,
         summary.pages_moved,
@@ -173,7 +176,7 @@ impl Runner {
         if tunes(args) {
             scan::tune(session, Scan::Seek)?;
         }
-        eprintln!("numaherd: evidence: {evidence}");
+        say!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
         let child = start(&args.command, session.run())?;
@@ -226,6 +229,7 @@ impl Runner {
         go_first();
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
+        let mut idle_since = None;
         let mut rotation = Rotation::new();
         let mut before = clock::cpu_time();
         loop {
@@ -259,9 +263,19 @@ impl Runner {
             }
             self.record(&turn);
             self.voice.tell(&self.machine, &turn.snapshot);
+            // Nobody is busy of whom anything could be learned.
+            let idle = matches!(turn.plan.waiting, Some(Waiting::Evidence { known: 0, busy: 0 }));
+            idle_since = idle.then(|| idle_since.unwrap_or(turn.snapshot.time));
+            let given_up =
+                idle_since.is_some_and(|since| turn.snapshot.time.since(since) >= IDLE_ENDS);
             if args.once
-                && (turn.plan.converged || only_says(args) && !turn.plan.actions.is_empty())
+                && (turn.plan.converged
+                    || given_up
+                    || only_says(args) && !turn.plan.actions.is_empty())
             {
+                if given_up {
+                    say!("numaherd: nobody shows which memory it uses: there is nothing to do");
+                }
                 return Ok(ExitCode::SUCCESS);
             }
             if tunes(args) {
@@ -344,7 +358,7 @@ impl Runner {
             let told = format!("{action} [{outcome}]");
             // A dry run plans the same again and again.
             if self.verbose && !self.said.contains(&told) {
-                eprintln!("numaherd: {told}");
+                say!("numaherd: {told}");
             }
             said.push(told);
             self.write(Event::Action { action: action.clone(), outcome: outcome.clone() });
@@ -354,7 +368,7 @@ impl Runner {
 
     fn write(&mut self, event: Event) {
         if let Err(error) = self.log.record(event) {
-            eprintln!("numaherd: the log cannot be written and ends here: {error}");
+            say!("numaherd: the log cannot be written and ends here: {error}");
         }
     }
 }
@@ -367,7 +381,7 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
         None => {
             let path = runs::next(&runs::folder(), session.run());
             path.and_then(|path| RunLog::create(Some(&path))).or_else(|error| {
-                eprintln!("numaherd: no log is kept for explain: {error}");
+                say!("numaherd: no log is kept for explain: {error}");
                 RunLog::create(None)
             })?
         }

@@ -169,7 +169,7 @@ fn warn_if_cached(kind: Kind, setting: &Setting) {
         && let Ok(cache) = last_level_cache_bytes()
         && per_thread as u64 <= cache
     {
-        eprintln!(
+        say!(
             "numaherd: each thread's {per_thread} bytes fit this machine's last-level cache of {cache}: \
              this measures the cache, not memory; give a larger --size"
         );

@@ -69,14 +69,14 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     if !cells.is_empty() {
         print(args.output, &comparison, pages)?;
         if results.whole {
-            eprintln!("numaherd: every run is in {}", results.path.display());
+            say!("numaherd: every run is in {}", results.path.display());
         }
     }
     match outcome {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => match error.downcast_ref::<LabError>() {
             Some(LabError::Interrupted) => {
-                eprintln!("numaherd: interrupted after {} runs", cells.len());
+                say!("numaherd: interrupted after {} runs", cells.len());
                 Ok(ExitCode::from(130))
             }
             _ => Err(error.context(format!("after {} runs", cells.len()))),
@@ -125,7 +125,7 @@ fn set_beside(now: &Comparison, then: &Comparison, file: &str) -> Option<Against
     match against::set_beside(now, then, file) {
         Ok(against) => Some(against),
         Err(error) => {
-            eprintln!("numaherd: --against {file}: {error}");
+            say!("numaherd: --against {file}: {error}");
             None
         }
     }
@@ -160,7 +160,7 @@ fn measure(
             let cell = cell(placement, run, measured, counted);
             progress.end(&cell);
             if let Some(moves) = moves {
-                eprintln!("numaherd: numad moved processes {moves} times in this run");
+                say!("numaherd: numad moved processes {moves} times in this run");
             }
             cells.push(cell);
             results.write(&cells[cells.len() - 1])?;
@@ -365,7 +365,7 @@ impl Progress {
                 bar.println(line);
                 bar.inc(1);
             }
-            None => eprintln!("numaherd: {line}"),
+            None => say!("numaherd: {line}"),
         }
     }
 

@@ -30,7 +30,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     let talk = args.verbose || std::io::stderr().is_terminal();
     let story = |line: &str| {
         if talk {
-            eprintln!("lab: {line}")
+            say!("lab: {line}")
         }
     };
     // Told before a machine boots.
@@ -53,7 +53,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         let exit = guest.exec(&exec, &mut copy_output)?;
         if let Some(path) = &args.trace {
             let told = tracing::end(guest, &booted.machine, &args.command.join(" "), path)?;
-            eprintln!("numaherd: {told}");
+            say!("numaherd: {told}");
         }
         Ok((booted, exit))
     });
@@ -62,7 +62,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         Err(error) => return code_of(error),
     };
     if let Some(problem) = exit.not_started {
-        eprintln!("numaherd: {problem}");
+        say!("numaherd: {problem}");
     }
     if let Some(now) = booted.guest.counted()? {
         story(&format!(
@@ -108,7 +108,7 @@ pub fn code_of(error: anyhow::Error) -> Result<ExitCode> {
         Some(LabError::Timeout { .. }) => TIMED_OUT,
         _ => return Err(error),
     };
-    eprintln!("numaherd: {error}");
+    say!("numaherd: {error}");
     Ok(ExitCode::from(code))
 }
 
@@ -210,7 +210,7 @@ pub fn plugin_beside(program: &Path) -> PathBuf {
 pub fn agent() -> Result<ExitCode> {
     numaherd_lab::agent::serve(|| match teach() {
         Ok(()) => numaherd_workloads::marker::charge(),
-        Err(error) => eprintln!("numaherd: {error:#}"),
+        Err(error) => say!("numaherd: {error:#}"),
     })
     .context("the lab's agent")?;
     Ok(ExitCode::SUCCESS)

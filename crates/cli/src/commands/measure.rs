@@ -52,9 +52,9 @@ fn here(args: &Measure) -> Result<Matrices> {
         None => LEAST_BYTES.max(CACHES * bench::last_level_cache_bytes().unwrap_or(0)),
     };
     let (plan, cpu_nodes) = plan(&topology, size_bytes, args.samples)?;
-    let measured = plan.run(|doing| eprintln!("numaherd: measuring {doing}"))?;
+    let measured = plan.run(|doing| say!("numaherd: measuring {doing}"))?;
     if !measured.is_bound {
-        eprintln!(
+        say!(
             "numaherd: memory could not be bound (mbind is refused here); with one node of \
              memory it lies there all the same"
         );
@@ -71,7 +71,7 @@ fn plan(topology: &Topology, size_bytes: u64, samples: usize) -> Result<(Plan, V
     let (cpu_nodes, cpus): (Vec<u32>, Vec<Vec<u32>>) =
         rows.filter(|(_, cpus): &(u32, Vec<u32>)| !cpus.is_empty()).unzip();
     if cpu_nodes.len() < topology.cpu_nodes().count() {
-        eprintln!("numaherd: our affinity leaves out nodes; only CPUs {allowed} measure");
+        say!("numaherd: our affinity leaves out nodes; only CPUs {allowed} measure");
     }
     for node in topology.memory_nodes() {
         // A quarter more: page tables, stacks, the kernel's reserves.
@@ -120,7 +120,7 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
     let machine = Machine::find(name)?;
     let cache = machine.llc.as_ref().map_or(0, |llc| llc.bytes);
     let size = args.size.map_or(LEAST_BYTES.max(CACHES * cache), |size| size as u64);
-    let story = |line: &str| eprintln!("numaherd: {line}");
+    let story = |line: &str| say!("numaherd: {line}");
     let lab_args = LabArgs { machine: name.into(), tuning: args.lab.clone() };
     let mut booted = lab::boot(&lab_args, Vec::new(), None, &interrupt::flag()?, &story)?;
     let program = std::env::current_exe().context("cannot find our own program")?;

@@ -43,7 +43,7 @@ pub fn run(args: &Memtoy) -> Result<ExitCode> {
             Ok(true) => {}
             Ok(false) => break,
             Err(error) => {
-                eprintln!("numaherd: memtoy line {number}: {}", crate::one_line(&error));
+                say!("numaherd: memtoy line {number}: {}", crate::one_line(&error));
                 failures += 1;
                 if args.strict {
                     break;

@@ -50,9 +50,10 @@ fn measure(pft: &Pft, runs: u32, cpus: &[u32]) -> Result<(Faulted, Vec<Faulted>)
     };
     let off = mean.minor_faults.abs_diff(mean.pages) * 1000;
     if off > mean.pages * TOLERATED_PERMILLE {
-        eprintln!(
+        say!(
             "numaherd: the kernel counted {} minor faults for {} pages: something else faulted too, or pages came without",
-            mean.minor_faults, mean.pages
+            mean.minor_faults,
+            mean.pages
         );
     }
     Ok((mean, all))
@@ -118,7 +119,7 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
     for (name, shared, range_policy) in kinds {
         let mut rows = Vec::new();
         for workers in 1..=most {
-            eprintln!("pft: {name}, {workers} workers");
+            say!("pft: {name}, {workers} workers");
             let pft = Pft { shared, range_policy, workers, ..*pft };
             let (mean, all) = measure(&pft, args.runs, cpus)?;
             let wall = || all.iter().map(Faulted::per_wall_second);

@@ -38,7 +38,7 @@ pub fn run(args: &Reproduce) -> Result<ExitCode> {
     let mut tables = Vec::new();
     for table in wanted {
         if table.machine.is_some() {
-            eprintln!("numaherd: simulating {}", table.name);
+            say!("numaherd: simulating {}", table.name);
         }
         tables.push(reproduce(table, args.seed, args.runs)?);
     }

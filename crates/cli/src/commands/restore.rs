@@ -161,7 +161,7 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     let left = LeftBehind::read(&args.journal)?;
     let Some(left) = left else { return Ok(ExitCode::SUCCESS) };
     let undone = undo_left(&left, false);
-    eprintln!("numaherd: run {} {why}; put back {}", left.run, tell(&undone));
+    say!("numaherd: run {} {why}; put back {}", left.run, tell(&undone));
     if undone.failed.is_empty() {
         // A new start may have been quicker.
         let _ = std::fs::remove_file(&args.journal);

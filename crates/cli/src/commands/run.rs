@@ -63,13 +63,13 @@ pub fn numactl(words: &[OsString]) -> ExitCode {
     match stop {
         Stop::Usage(line) => {
             if !line.is_empty() {
-                eprintln!("numactl: {line}");
+                say!("numactl: {line}");
             }
-            eprintln!("{USAGE}");
+            say!("{USAGE}");
             ExitCode::from(1)
         }
         Stop::Failed(line) => {
-            eprintln!("numactl: {line}");
+            say!("numactl: {line}");
             ExitCode::from(1)
         }
         Stop::Done(code) => code,
@@ -81,11 +81,11 @@ pub fn ours(words: &[OsString]) -> ExitCode {
     match interpret(words, true) {
         Stop::Usage(line) => {
             let line = if line.is_empty() { "the command is missing" } else { line.as_str() };
-            eprintln!("numaherd: {line} (--help says more)");
+            say!("numaherd: {line} (--help says more)");
             ExitCode::from(2)
         }
         Stop::Failed(line) => {
-            eprintln!("numaherd: {line}");
+            say!("numaherd: {line}");
             ExitCode::from(1)
         }
         Stop::Done(code) => code,
@@ -390,7 +390,7 @@ impl<'a> Session<'a> {
             );
         }
         if self.strict {
-            eprintln!("{}: warning. Strict flag for process ignored.", self.name());
+            say!("{}: warning. Strict flag for process ignored.", self.name());
         }
         if let Some(option) = self.place_option {
             return Stop::Usage(format!("shm related option {option} for process"));
@@ -404,7 +404,7 @@ impl<'a> Session<'a> {
         if !self.ours {
             return Stop::Failed(format!("execution of `{name}': {}", plain(&error)));
         }
-        eprintln!("numaherd: cannot run {name}: {}", plain(&error));
+        say!("numaherd: cannot run {name}: {}", plain(&error));
         let found = error.kind() != std::io::ErrorKind::NotFound;
         Stop::Done(ExitCode::from(if found { 126 } else { 127 }))
     }
@@ -453,7 +453,7 @@ fn not_a_number(option: &str, text: &str) -> Stop {
 fn refused_list(error: &IntentError, ours: bool) -> Stop {
     match error {
         IntentError::List { list, source } if !ours => {
-            eprintln!("libnuma: Warning: {source}");
+            say!("libnuma: Warning: {source}");
             putln!("<{list}> is invalid");
             Stop::Usage(String::new())
         }
@@ -468,9 +468,7 @@ fn set_weights(wanted: &Weights) -> Step<()> {
     let before = weights::write("/".as_ref(), wanted).map_err(failed)?;
     for (node, weight) in wanted {
         let was = before.get(node).map_or("unknown".into(), ToString::to_string);
-        eprintln!(
-            "numaherd: weight of node {node} is {weight} now, was {was} (the whole machine's)"
-        );
+        say!("numaherd: weight of node {node} is {weight} now, was {was} (the whole machine's)");
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ pub fn run(args: &LabShell) -> Result<ExitCode> {
         std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
         "lab shell needs a terminal: for a script, use 'lab run -- COMMAND'"
     );
-    let story = |line: &str| eprintln!("lab: {line}");
+    let story = |line: &str| say!("lab: {line}");
     let (here, shares) = lab::shares(&args.share, args.read_only)?;
     let interrupted = interrupt::flag()?;
     let ended = lab::boot(&args.lab, shares, None, &interrupted, &story).and_then(|mut booted| {
@@ -60,7 +60,7 @@ fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
     let _ = watcher.join();
     let exit = exit?;
     if let Some(problem) = exit.not_started {
-        eprintln!("numaherd: {problem}");
+        say!("numaherd: {problem}");
     }
     Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255)))
 }

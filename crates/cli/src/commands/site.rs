@@ -66,7 +66,7 @@ pub struct LabSite {
 impl LabSite {
     /// Boots it.
     pub fn boot(args: &Compare, machine: &str, interrupted: &Arc<AtomicBool>) -> Result<LabSite> {
-        let story = |line: &str| eprintln!("numaherd: {line}");
+        let story = |line: &str| say!("numaherd: {line}");
         let lab = LabArgs { machine: machine.into(), tuning: args.lab.clone() };
         let mut shares = Vec::new();
         if let Some(dir) = &args.logs {
@@ -98,7 +98,7 @@ impl LabSite {
         let path = path.with_extension(format!("{placement}-{number}.{ending}"));
         let machine = self.machine.clone();
         let told = tracing::end(self.guest()?, &machine, &words.join(" "), &path)?;
-        eprintln!("numaherd: {told}");
+        say!("numaherd: {told}");
         self.trace = self.trace.take().map(|(path, number)| (path, number + 1));
         Ok(())
     }
@@ -176,7 +176,7 @@ impl Site for LabSite {
     fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
         match self.try_cell(words) {
             Err(error) if matches!(error.downcast_ref(), Some(LabError::GuestDied { .. })) => {
-                eprintln!("numaherd: {error}; booting again and repeating this run");
+                say!("numaherd: {error}; booting again and repeating this run");
                 self.boot_again(self.dilation())?;
                 self.try_cell(words)
             }
@@ -203,7 +203,7 @@ impl Site for LabSite {
         }
         self.patience -= 1;
         let dilation = self.dilation() * if late_share > VERY_LATE { 4.0 } else { 2.0 };
-        eprintln!(
+        say!(
             "numaherd: the host was behind by {:.1} %: booting again, one guest second takes \
              {dilation} s",
             late_share * 100.0
@@ -240,7 +240,7 @@ impl HostSite {
     pub fn new(args: &Compare) -> Result<HostSite> {
         ensure!(args.trace.is_none(), "--trace is for the lab only: leave out --on host, or it");
         let topology = numaherd_linux::topology::read(Path::new("/"))?;
-        eprintln!(
+        say!(
             "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \
              kernel.numa_balancing and the kernel's scan periods, drops the page cache and compacts \
              memory between runs{}{}; settings are put back",

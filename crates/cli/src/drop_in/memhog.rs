@@ -48,7 +48,7 @@ pub fn run(words: &[String]) -> ExitCode {
                 match opened {
                     Ok(opened) => file = Some(opened),
                     // as in the original, it is told and private memory is taken instead
-                    Err(error) => eprintln!("memhog: cannot open '{}': {error}", &option[1..]),
+                    Err(error) => say!("memhog: cannot open '{}': {error}", &option[1..]),
                 }
             }
             Some('r') => repeat = option[1..].parse().unwrap_or(0),
@@ -86,7 +86,7 @@ pub fn run(words: &[String]) -> ExitCode {
     };
     // As in the original, a refused policy is told and the memory is filled all the same.
     if let Err(error) = mempolicy::bind(mapping.start(), len as u64, &request, 0) {
-        eprintln!("{error}");
+        say!("{error}");
     }
     if small {
         mapping.without_huge_pages();
@@ -98,7 +98,7 @@ pub fn run(words: &[String]) -> ExitCode {
 }
 
 fn failed(line: &str) -> ExitCode {
-    eprintln!("memhog: {line}");
+    say!("memhog: {line}");
     ExitCode::from(1)
 }
 

@@ -12,7 +12,7 @@ nodes is a comma delimited list of node numbers or A-B ranges or all.
 ";
 
 fn usage() -> ExitCode {
-    eprintln!("{USAGE}");
+    say!("{USAGE}");
     ExitCode::from(1)
 }
 
@@ -41,6 +41,6 @@ pub fn run(words: &[String]) -> ExitCode {
 }
 
 fn failed(line: &str) -> ExitCode {
-    eprintln!("migratepages: {line}");
+    say!("migratepages: {line}");
     ExitCode::from(1)
 }

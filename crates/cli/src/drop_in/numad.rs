@@ -33,7 +33,7 @@ pub fn run(words: &[String]) -> ExitCode {
         _ => None,
     };
     let Some((cpus, memory)) = wanted.and_then(parse) else {
-        eprintln!("{USAGE}");
+        say!("{USAGE}");
         return ExitCode::from(1);
     };
     match advise(cpus, memory) {
@@ -42,7 +42,7 @@ pub fn run(words: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("numad: {error:#}");
+            say!("numad: {error:#}");
             ExitCode::from(1)
         }
     }
@@ -64,7 +64,7 @@ fn advise(cpus: u32, memory: Bytes) -> Result<NodeSet> {
     let capacities = capacities(&topology, &before, &after)?;
     let chosen = nodeset::choose(&topology, &capacities, cpus, memory);
     if !chosen.enough {
-        eprintln!(
+        say!(
             "numad: no nodes have {cpus} idle CPUs and {} MB free; these come closest",
             memory.mib()
         );

@@ -95,14 +95,14 @@ pub fn run(words: &[String]) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(problem) => {
-            eprintln!("numastat: {problem}\n{USAGE}");
+            say!("numastat: {problem}\n{USAGE}");
             return ExitCode::from(1);
         }
     };
     match print(&wanted, words.is_empty()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("numastat: {}", crate::one_line(&error));
+            say!("numastat: {}", crate::one_line(&error));
             ExitCode::from(1)
         }
     }
@@ -354,9 +354,7 @@ fn show_processes(
         (0..nodes.len()).map(|at| rows.iter().map(|row| row[at]).sum()).collect()
     };
     let read = |pid: &u32| {
-        process(*pid, nodes)
-            .map_err(|error| eprintln!("numastat: {}", crate::one_line(&error)))
-            .ok()
+        process(*pid, nodes).map_err(|error| say!("numastat: {}", crate::one_line(&error))).ok()
     };
     if wanted.verbose || processes.len() == 1 {
         for pid in processes {

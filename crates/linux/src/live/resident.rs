@@ -44,9 +44,13 @@ const SAMPLES: u64 = 16;
 /// kernel walk all page tables.
 const POLICIES_AGE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(10_000_000_000));
 
-/// The mappings of each process that stay where they are, and until when that is good.
+/// The mappings of each process that stay where they are, and until when that is good; and whose may not be
+/// read, and why.
 #[derive(Debug, Default)]
-pub struct Policies(BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>);
+pub struct Policies(
+    BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>,
+    pub(super) BTreeMap<ProcessId, String>,
+);
 
 /// Bytes of a mapping on each node, by its start; none if it is not the process's own.
 type Kept = Vec<(NodeId, Bytes)>;
@@ -85,6 +89,7 @@ pub fn fill(
     policies: &mut Policies,
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
+    policies.1.clear();
     let mut processes: Vec<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
     processes.sort_unstable();
     processes.dedup();
@@ -96,7 +101,13 @@ pub fn fill(
         if users.is_empty() {
             continue;
         }
-        let ranges = memory.own_ranges(process.tgid)?.unwrap_or_default();
+        let ranges = match memory.own_ranges(process.tgid) {
+            Err(error) if error.is_refused() => {
+                policies.1.insert(process, error.to_string());
+                continue;
+            }
+            ranges => ranges?.unwrap_or_default(),
+        };
         let Some(kept) = policies.of(memory, process, snapshot.time, age) else { continue };
         let page = snapshot.page_size;
         let staying = kept.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(&start, nodes)| {

@@ -29,6 +29,12 @@ fn a_stat_is_read_whatever_the_name() {
 }
 
 #[test]
+fn what_a_name_would_do_to_a_terminal_is_taken_out() {
+    let stat = parse_stat(&format!("1234 (a\x1b[31m|b\nc) {FIELDS}\n")).unwrap();
+    assert_eq!(stat.comm, "a\u{fffd}[31m|b\u{fffd}c");
+}
+
+#[test]
 fn kernel_threads_and_real_time_tasks_are_told_apart() {
     let of = |flags: &str, policy: &str| {
         let fields =

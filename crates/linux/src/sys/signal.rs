@@ -24,6 +24,18 @@ pub fn kill(pid: u32) -> Result<(), SysError> {
     if result == 0 { Ok(()) } else { Err(failed(std::io::Error::last_os_error())) }
 }
 
+/// Whether this process ignores a signal, by `nohup` for instance.
+#[must_use]
+pub fn is_ignored(signal: i32) -> bool {
+    let mut now = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: nothing is set, and what is read is all of a sigaction; on failure it stays zeroed, which is one.
+    let now = unsafe {
+        libc::sigaction(signal, std::ptr::null(), now.as_mut_ptr());
+        now.assume_init()
+    };
+    now.sa_sigaction == libc::SIG_IGN
+}
+
 /// From now on this process ends, quietly, when what it prints to is closed (`| head -1`), as
 /// programs in C do. Rust's begin with SIGPIPE ignored, and printing then panics. Not for a process
 /// that has something to put back.

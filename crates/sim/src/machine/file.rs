@@ -86,6 +86,7 @@ struct Coherence {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Prefetch {
     load_overlap: Option<f64>,
     store_overlap: Option<f64>,
@@ -199,6 +200,7 @@ impl Machine {
 impl File {
     fn machine(self, name: &str) -> Result<Machine, Wrong> {
         self.check_nodes()?;
+        self.check_prefetch()?;
         let nodes = self.node.len();
         let latency_ns = self.latencies()?;
         let cpu = self.cpu(latency_ns[0][0])?;
@@ -229,6 +231,19 @@ impl File {
         })
     }
 
+    /// The lab's bounds.
+    fn check_prefetch(&self) -> Result<(), Wrong> {
+        let Some(prefetch) = &self.prefetch else { return Ok(()) };
+        let told = [
+            ("prefetch.load_overlap", prefetch.load_overlap),
+            ("prefetch.store_overlap", prefetch.store_overlap),
+        ];
+        match told.iter().find(|(_, told)| told.is_some_and(|told| !(1.0..=64.0).contains(&told))) {
+            Some((field, _)) => Err((field, format!("{field}: 1 to 64"))),
+            None => Ok(()),
+        }
+    }
+
     fn check_nodes(&self) -> Result<(), Wrong> {
         let nodes = self.node.len();
         if nodes == 0 || nodes > 64 {
@@ -246,6 +261,9 @@ impl File {
         }
         if self.node.iter().all(|node| node.memory_mib == 0) {
             return Err(("node.memory_mib", "node.memory_mib: a node with memory".into()));
+        }
+        if self.node.iter().all(|node| node.cpus == 0 || node.memory_mib == 0) {
+            return Err(("node.cpus", "node.cpus: a node with both CPUs and memory".into()));
         }
         let threads = self.cpu.threads_per_core;
         if threads == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(threads)) {
@@ -340,7 +358,7 @@ impl File {
             (None, Some(speed)) => {
                 positive("cpu.instructions_per_second", speed)?;
                 let overlap = |told: fn(&Prefetch) -> Option<f64>| {
-                    self.prefetch.as_ref().and_then(told).unwrap_or(1.0).max(1.0)
+                    self.prefetch.as_ref().and_then(told).unwrap_or(1.0)
                 };
                 let (stores, loads) = (overlap(|p| p.store_overlap), overlap(|p| p.load_overlap));
                 let slow = most / smt_speedup_percent;

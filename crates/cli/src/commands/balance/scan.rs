@@ -26,7 +26,7 @@ pub fn tune(session: &mut Session, scan: Scan) -> Result<()> {
 pub fn set(session: &mut Session, knob: Knob, value: &str) -> Result<()> {
     match session.set_knob(knob, value) {
         Err(error) if is_locked(&error) => {
-            eprintln!("numaherd: {error}: it stays as it is");
+            say!("numaherd: {error}: it stays as it is");
             Ok(())
         }
         set => set,

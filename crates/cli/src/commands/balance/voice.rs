@@ -20,7 +20,7 @@ impl Voice {
     /// process may have miscounted.
     pub fn tell(&mut self, machine: &LiveMachine, snapshot: &Snapshot) {
         if self.born_confined == 0 && machine.born_confined() > 0 {
-            eprintln!(
+            say!(
                 "numaherd: a process was started by a placed thread and had the CPUs of one node \
                  for a moment: if it counted them then (JVM, Go, OpenMP), it counted too few"
             );
@@ -28,18 +28,18 @@ impl Voice {
         self.born_confined = machine.born_confined();
         let sampled = machine.sampled();
         for (process, why) in new(&sampled, &self.sampled) {
-            eprintln!("numaherd: process {process}: {why}; its accesses are sampled");
+            say!("numaherd: process {process}: {why}; its accesses are sampled");
         }
         let aside = machine.left_alone();
         for (process, why) in new(&aside, &self.aside) {
-            eprintln!(
+            say!(
                 "numaherd: process {process} is left alone: {why}; see 'numaherd advise -p {process}'"
             );
         }
         let is_there = |process| snapshot.tasks.iter().any(|task| task.process == process);
         let is_back = |process: &&ProcessId| !aside.contains_key(*process) && is_there(**process);
         for process in self.aside.keys().filter(is_back) {
-            eprintln!("numaherd: process {process} is no longer left alone");
+            say!("numaherd: process {process} is no longer left alone");
         }
         (self.aside, self.sampled) = (aside, sampled);
     }

@@ -42,7 +42,7 @@ const MOVED: &str = "moved to node(s)";
 pub fn check(size_bytes: usize) -> Result<()> {
     find()?;
     if size_bytes <= LEAST_BYTES {
-        eprintln!(
+        say!(
             "numaherd: numad leaves processes of less than {} MiB alone, and these have {}: give \
              a larger --size",
             LEAST_BYTES >> 20,

@@ -56,7 +56,7 @@ impl Object {
             Some(id) => id,
             None if place.len == 0 => bail!(NO_LENGTH),
             None => {
-                eprintln!(
+                say!(
                     "{caller}: Creating shared memory segment {name} id {} mode {:04o} length {}MB",
                     place.id,
                     place.mode,
@@ -249,7 +249,7 @@ fn key_of(name: &str, place: &Place, caller: &str) -> Result<i32> {
     let made: std::io::Result<File> =
         OpenOptions::new().write(true).create(true).truncate(true).mode(place.mode).open(name);
     made.with_context(|| format!("cannot create key for shm {name}"))?;
-    eprintln!("{caller}: Creating shm key file {name} mode {:04o}", place.mode);
+    say!("{caller}: Creating shm key file {name} mode {:04o}", place.mode);
     mapping::key(Path::new(name), place.id)
         .with_context(|| format!("cannot get key for newly created shm key file {name}"))
 }

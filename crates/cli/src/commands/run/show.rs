@@ -36,7 +36,7 @@ pub fn show(topology: &Topology, caller: &str) -> ExitCode {
         }
         Err(error) => {
             putln!("No NUMA support available on this system.");
-            eprintln!("{caller}: {error}");
+            say!("{caller}: {error}");
             ExitCode::from(1)
         }
     }

@@ -28,12 +28,16 @@ fn place(address: u64) -> PageStatus {
     }
 }
 
-/// Mappings from files below a root, places as above.
-struct MadeUp<'a>(&'a Path);
+/// Mappings from files below a root, unless they may not be read; places as above.
+struct MadeUp<'a>(&'a Path, bool);
 
 impl Memory for MadeUp<'_> {
     fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {
-        maps::read(self.0, tgid)
+        let source = std::io::ErrorKind::PermissionDenied.into();
+        match self.1 {
+            true => Err(ReadError::Read { path: "/proc/1/maps".into(), source }),
+            false => maps::read(self.0, tgid),
+        }
     }
 
     fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
@@ -67,7 +71,7 @@ fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("maps"), maps).unwrap();
     let mut snapshot = scene.snapshot();
-    let mut memory = MadeUp(root.path());
+    let mut memory = MadeUp(root.path(), false);
     fill(&mut memory, &mut snapshot, &mut Policies::default())?;
     Ok(snapshot)
 }
@@ -139,7 +143,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
                     7f0001000000 default anon=512 N1=512 kernelpagesize_kB=4\n";
     std::fs::write(folder.join("numa_maps"), policies).unwrap();
     let mut snapshot = two_of_three().snapshot();
-    let mut memory = MadeUp(root.path());
+    let mut memory = MadeUp(root.path(), false);
     let mut known = Policies::default();
     fill(&mut memory, &mut snapshot, &mut known).unwrap();
     let told = |region: &Region| (region.id.start, region.pages.clone(), region.stays);
@@ -172,4 +176,16 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
         snapshot.regions.iter().filter(|region| region.stays).count()
     };
     assert_eq!([0, 600, 800].map(&mut stay_after), [2, 2, 0]);
+}
+
+#[test]
+fn whose_memory_may_not_be_read_is_left_alone_and_the_others_are_looked_after() {
+    let root = tempfile::tempdir().unwrap();
+    let mut snapshot = two_of_three().snapshot();
+    let mut policies = Policies::default();
+    fill(&mut MadeUp(root.path(), true), &mut snapshot, &mut policies).unwrap();
+    assert!(snapshot.regions.is_empty());
+    assert!(policies.1[&PROCESS].contains("/proc/1/maps"), "{policies:?}");
+    fill(&mut MadeUp(root.path(), false), &mut snapshot, &mut policies).unwrap();
+    assert!(policies.1.is_empty(), "it may be readable by now");
 }
