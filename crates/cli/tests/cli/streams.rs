@@ -242,3 +242,16 @@ fn a_wrong_machine_file_is_told_by_line() {
         .refuses(1, &["odd.toml", "line 1", "unknown field `odd`"]);
     assert!(!transcript.stderr.contains('|'), "{transcript}");
 }
+
+/// What has something to put back goes on where nobody can be told of it.
+#[test]
+fn balance_ends_as_its_command_does_where_nobody_can_be_told() {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let state = tempfile::tempdir().unwrap();
+    let mut command = Command::new(program());
+    command.args(["balance", "--no-bpf", "-v", "--", "sh", "-c", "exit 7"]);
+    command.env("NUMAHERD_STATE", state.path()).stdin(Stdio::null()).stderr(full);
+    assert_eq!(command.status().unwrap().code(), Some(7));
+    let mut left = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
+    assert!(left.all(|path| path.extension() != Some(OsStr::new("journal"))));
+}
