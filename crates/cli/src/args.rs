@@ -254,7 +254,7 @@ pub struct Balance {
     /// With --all: do it
     #[arg(long, requires = "all")]
     pub apply: bool,
-    /// End when everything has converged
+    /// End when everything has converged, or nobody shows which memory it uses
     #[arg(long)]
     pub once: bool,
     /// Leave affinities as they are at the end
