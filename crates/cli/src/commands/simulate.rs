@@ -7,9 +7,9 @@ use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
-use crate::args::{Compare, Compared, Format, OnOff, Simulate};
+use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate};
 use crate::output::{self, NewFile};
-use crate::simulation::{self, Job, Kernel, find, page, places, timeline};
+use crate::simulation::{self, Job, Kernel, find, has_inverse, page, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
@@ -102,8 +102,13 @@ impl Whole<'_> {
 
 /// `compare --on sim:M`: the workload with the parameters that it has in the lab.
 pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
-    let given = &args.workload;
+    let (given, tuning) = (&args.workload, &args.lab);
     let not_simulated = [
+        ("--kernel", tuning.kernel.is_some()),
+        ("--append", tuning.append.is_some()),
+        ("--dilation", tuning.dilation.is_some()),
+        ("--no-distance", tuning.no_distance),
+        ("--force", args.force),
         ("--seconds", given.seconds.is_some()),
         ("--until", args.until.is_some()),
         ("--trace", args.trace.is_some()),
@@ -114,13 +119,24 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
         ensure!(!used, "{option} does not go with --on sim:{machine}: leave it out");
     }
     // Before anything is simulated.
-    let placements: Vec<_> =
-        args.placements.iter().map(|placement| placement.simulated()).collect::<Result<_>>()?;
+    let mut placements: Vec<(String, SimPlacement)> = args
+        .placements
+        .iter()
+        .map(|placement| Ok((placement.to_string(), placement.simulated()?)))
+        .collect::<Result<_>>()?;
     let machine = find::machine(machine)?;
+    let is_inverse = |(_, placement): &(String, SimPlacement)| *placement == SimPlacement::Inverse;
+    if !has_inverse(&machine) && !placements.iter().all(is_inverse) {
+        let all = placements.len();
+        placements.retain(|placement| !is_inverse(placement));
+        if placements.len() < all {
+            say!("numaherd: {} has one node: the inverse placement is left out", machine.name);
+        }
+    }
     let workload = find::lab_workload(given, &machine)?;
     let mut cells = Vec::new();
     for run in 0..args.runs {
-        for (told, &placement) in args.placements.iter().zip(&placements) {
+        for &(ref told, placement) in &placements {
             let job = Job {
                 machine: &machine,
                 workload: &workload,
@@ -130,10 +146,10 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 kernel: Kernel::Lab,
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
-            cells.push(Cell { placement: told.to_string(), ..cell });
+            cells.push(Cell { placement: told.clone(), ..cell });
         }
     }
-    let names: Vec<String> = args.placements.iter().map(Compared::to_string).collect();
+    let names: Vec<String> = placements.into_iter().map(|(name, _)| name).collect();
     let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
     Ok(whole.comparison(&names, &cells))
 }

@@ -54,11 +54,15 @@ pub struct Finished {
     pub sim: Sim,
 }
 
+/// Whether memory can be elsewhere than its threads: there are two nodes with both CPUs and memory.
+pub fn has_inverse(machine: &Machine) -> bool {
+    machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0).count() > 1
+}
+
 impl Job<'_> {
     /// Simulates it; `watched` keeps a trace and samples.
     pub fn run(&self, watched: bool) -> Result<Finished> {
-        let homes = self.machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0);
-        if self.placement == SimPlacement::Inverse && homes.count() < 2 {
+        if self.placement == SimPlacement::Inverse && !has_inverse(self.machine) {
             bail!("the inverse placement needs two nodes, {} has one", self.machine.name)
         }
         let options = Options {

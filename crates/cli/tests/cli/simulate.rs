@@ -241,7 +241,14 @@ fn compare_runs_on_a_simulated_machine() {
     };
     refuses(&["compare", "forks", "--on", "sim:2x4"], &["forks is not simulated", "a program"]);
     refuses(&["compare", "numa02", "--on", "sim:2x4", "--seconds", "2"], &["--seconds"]);
+    refuses(&["compare", "numa02", "--on", "sim:2x4", "--no-distance"], &["--no-distance"]);
+    refuses(&["compare", "numa02", "--on", "sim:2x4", "--dilation", "3"], &["--dilation"]);
     refuses(&["compare", "numa02", "--on", "sim:3x7"], &["'3x7'"]);
+    // Nothing is elsewhere on one node; asked for alone, that is an error.
+    let one = ["compare", "numa02", "--on", "sim:node:1 core:4", "--quick", "--runs", "1"];
+    let told = run(&mut numaherd(&one)).ends_with(0).tells(&["one node", "inverse", "left out"]);
+    assert!(!told.stdout.contains("inverse"), "{told}");
+    refuses(&[&one[..], &["--placements", "inverse"]].concat(), &["inverse", "two nodes"]);
 }
 
 /// Every workload of the lab but forks; what bind has apart inverse has together, and none of them takes
