@@ -161,14 +161,15 @@ impl LiveMachine {
             self.accesses.refused().map(|why| format!("; accesses cannot be sampled: {why}"));
         let refused = refused.unwrap_or_default();
         let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
-        let unreadable = self.policies.1.iter().map(|(process, why)| (*process, why.clone()));
+        let unreadable =
+            self.policies.unreadable.iter().map(|(process, why)| (*process, why.clone()));
         self.aside.throttled().chain(alone).chain(unreadable).collect()
     }
 
     /// Why a process's memory may not be read, where page tables are looked at.
     #[must_use]
     pub fn unreadable(&self, process: ProcessId) -> Option<&str> {
-        self.policies.1.get(&process).map(String::as_str)
+        self.policies.unreadable.get(&process).map(String::as_str)
     }
 
     /// Processes whose accesses are sampled, and why.

@@ -9,7 +9,7 @@
 
 use crate::engine::{BLOCK_BYTES, BLOCK_PAGES};
 use crate::layout::Tie;
-use crate::machine::{LINE_BYTES, Machine};
+use crate::machine::{LINE_BYTES, Machine, NodeSpec};
 use crate::workload::{Bind, ProcessSpec, Start};
 
 /// Seconds until the process's threads begin.
@@ -19,7 +19,7 @@ pub fn seconds(machine: &Machine, spec: &ProcessSpec, tie: Tie, huge_pages: bool
     if spec.start != Start::FirstTouch || tied {
         return 0.0;
     }
-    let node = machine.node.iter().position(|node| node.cpus > 0 && node.memory_mib > 0);
+    let node = machine.node.iter().position(NodeSpec::is_home);
     let node = node.unwrap_or(0);
     let bytes = (spec.memory_mib << 20) as f64;
     let faults = bytes / BLOCK_BYTES as f64 * if huge_pages { 1.0 } else { BLOCK_PAGES as f64 };

@@ -44,10 +44,8 @@ impl<'a> Layout<'a> {
         tie: Tie,
         (index, processes): (usize, usize),
     ) -> Layout<'a> {
-        let has_cpus = |(i, node): (usize, &crate::machine::NodeSpec)| {
-            (node.cpus > 0 && node.memory_mib > 0).then_some(i)
-        };
-        let nodes: Vec<usize> = machine.node.iter().enumerate().filter_map(has_cpus).collect();
+        let nodes = (0..machine.node.len()).filter(|&i| machine.node[i].is_home());
+        let nodes: Vec<usize> = nodes.collect();
         let n = nodes.len();
         let home = nodes[share(n, processes, index)].to_vec();
         let slices = process.slices(process.threads_on(machine.cpus()));

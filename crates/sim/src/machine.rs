@@ -106,6 +106,14 @@ pub struct NodeSpec {
     pub memory_mib: u64,
 }
 
+impl NodeSpec {
+    /// Whether threads and their memory can be together there.
+    #[must_use]
+    pub fn is_home(&self) -> bool {
+        self.cpus > 0 && self.memory_mib > 0
+    }
+}
+
 /// What the kernel's own work costs, in nanoseconds. The defaults are guesses for a server of
 /// 2012: a fault with its TLB miss, an interprocessor interrupt to flush TLBs, the fixed part of
 /// moving one page, a page table's entry that is mostly cached. Copying itself is charged to the

@@ -20,6 +20,7 @@ use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, identity, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
+use numaherd_placement::herd::PATIENCE;
 use numaherd_placement::{Herd, Mechanisms, Scan, Seen};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -37,9 +38,6 @@ mod voice;
 const NAP: Duration = Duration::from_millis(150);
 /// The same while evidence is awaited. Guessed: a waking costs a few dozen microseconds.
 const SHORT_NAP: Duration = Duration::from_millis(30);
-
-/// `--once` ends where for so long nobody busy was left to wait for: as long as herd waits for each of them.
-const IDLE_ENDS: Nanos = Nanos(4_000_000_000);
 
 /// What a run came to, for `compare`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -263,11 +261,11 @@ impl Runner {
             }
             self.record(&turn);
             self.voice.tell(&self.machine, &turn.snapshot);
-            // Nobody is busy of whom anything could be learned.
+            // For as long as herd waits for anybody, nobody was busy of whom anything could be learned.
             let idle = matches!(turn.plan.waiting, Some(Waiting::Evidence { known: 0, busy: 0 }));
             idle_since = idle.then(|| idle_since.unwrap_or(turn.snapshot.time));
             let given_up =
-                idle_since.is_some_and(|since| turn.snapshot.time.since(since) >= IDLE_ENDS);
+                idle_since.is_some_and(|since| turn.snapshot.time.since(since) >= PATIENCE);
             if args.once
                 && (turn.plan.converged
                     || given_up

@@ -69,7 +69,7 @@ pub fn lab_workload(given: &WorkloadArgs, machine: &Machine) -> Result<Workload>
         kind.name()
     );
     let defaults = kind.defaults(machine.cpus(), given.quick);
-    let nodes = machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0).count();
+    let nodes = machine.node.iter().filter(|node| node.is_home()).count();
     let parameters = Parameters {
         threads: count(given.threads.or(warehouses.then_some(defaults.threads))),
         size_bytes: Some(given.size_bytes() as u64),

@@ -56,7 +56,7 @@ pub struct Finished {
 
 /// Whether memory can be elsewhere than its threads: there are two nodes with both CPUs and memory.
 pub fn has_inverse(machine: &Machine) -> bool {
-    machine.node.iter().filter(|node| node.cpus > 0 && node.memory_mib > 0).count() > 1
+    machine.node.iter().filter(|node| node.is_home()).count() > 1
 }
 
 impl Job<'_> {

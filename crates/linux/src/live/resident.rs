@@ -44,13 +44,14 @@ const SAMPLES: u64 = 16;
 /// kernel walk all page tables.
 const POLICIES_AGE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(10_000_000_000));
 
-/// The mappings of each process that stay where they are, and until when that is good; and whose may not be
-/// read, and why.
+/// What is known of each process's mappings beyond where they are.
 #[derive(Debug, Default)]
-pub struct Policies(
-    BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>,
-    pub(super) BTreeMap<ProcessId, String>,
-);
+pub struct Policies {
+    /// Those that stay where they are, and until when that is good.
+    kept: BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>,
+    /// Whose may not be read, and why.
+    pub(super) unreadable: BTreeMap<ProcessId, String>,
+}
 
 /// Bytes of a mapping on each node, by its start; none if it is not the process's own.
 type Kept = Vec<(NodeId, Bytes)>;
@@ -64,8 +65,8 @@ impl Policies {
         now: Nanos,
         age: Nanos,
     ) -> Option<&BTreeMap<u64, Kept>> {
-        self.0.retain(|_, (until, _)| now < *until);
-        let (_, kept) = match self.0.entry(process) {
+        self.kept.retain(|_, (until, _)| now < *until);
+        let (_, kept) = match self.kept.entry(process) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 let mappings = memory.mappings(process.tgid).ok()?.unwrap_or_default();
@@ -89,7 +90,7 @@ pub fn fill(
     policies: &mut Policies,
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
-    policies.1.clear();
+    policies.unreadable.clear();
     let mut processes: Vec<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
     processes.sort_unstable();
     processes.dedup();
@@ -103,7 +104,7 @@ pub fn fill(
         }
         let ranges = match memory.own_ranges(process.tgid) {
             Err(error) if error.is_refused() => {
-                policies.1.insert(process, error.to_string());
+                policies.unreadable.insert(process, error.to_string());
                 continue;
             }
             ranges => ranges?.unwrap_or_default(),

@@ -262,7 +262,7 @@ impl File {
         if self.node.iter().all(|node| node.memory_mib == 0) {
             return Err(("node.memory_mib", "node.memory_mib: a node with memory".into()));
         }
-        if self.node.iter().all(|node| node.cpus == 0 || node.memory_mib == 0) {
+        if !self.node.iter().any(NodeSpec::is_home) {
             return Err(("node.cpus", "node.cpus: a node with both CPUs and memory".into()));
         }
         let threads = self.cpu.threads_per_core;

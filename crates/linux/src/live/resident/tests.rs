@@ -185,7 +185,7 @@ fn whose_memory_may_not_be_read_is_left_alone_and_the_others_are_looked_after() 
     let mut policies = Policies::default();
     fill(&mut MadeUp(root.path(), true), &mut snapshot, &mut policies).unwrap();
     assert!(snapshot.regions.is_empty());
-    assert!(policies.1[&PROCESS].contains("/proc/1/maps"), "{policies:?}");
+    assert!(policies.unreadable[&PROCESS].contains("/proc/1/maps"), "{policies:?}");
     fill(&mut MadeUp(root.path(), false), &mut snapshot, &mut policies).unwrap();
-    assert!(policies.1.is_empty(), "it may be readable by now");
+    assert!(policies.unreadable.is_empty(), "it may be readable by now");
 }
