@@ -104,9 +104,15 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let mut controller = Controller::new(Herd::new());
     let (begin, look) = (Instant::now(), stalls::Look::begin());
     let (mut snapshot, _) = controller.plan(&mut machine)?;
-    if machine.is_unseen(args.pid) {
+    // Of who runs alone the kernel has only those pages fault that are remote (change_pte_range, v6.12).
+    let why = match (machine.is_unseen(args.pid), snapshot.tasks.len()) {
+        (true, _) => Some("most of them take no hinting faults"),
+        (_, 1) => Some("of one thread's, only remote ones take hinting faults"),
+        _ => None,
+    };
+    if let Some(why) = why {
         // Faults say little of it; page tables show all there is.
-        evidence = "where its pages lie (most of them take no hinting faults)".into();
+        evidence = format!("where its pages lie ({why})");
         machine = looking(process, None)?;
         (snapshot, _) = controller.plan(&mut machine)?;
     }
@@ -169,9 +175,10 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let ratio = ratio(snapshot, &distances);
     let busy: u64 = snapshot.tasks.iter().map(|task| u64::from(task.busy_permille)).sum();
     let own_cpus = busy as f64 / 1000.0;
-    // Page tables do not tell who uses what. Where that is all there is and no process as a whole
-    // has to move, it is open what balance will find once it has the kernel take faults.
-    let open = snapshot.grade == EvidenceGrade::ResidentPages && !apart.moves();
+    // Page tables do not tell who uses what, but of one thread. Where that is all there is and no process as a
+    // whole has to move, it is open what balance will find once it has the kernel take faults.
+    let told_by_tables = snapshot.grade == EvidenceGrade::ResidentPages;
+    let open = told_by_tables && snapshot.tasks.len() > 1 && !apart.moves();
     let counted = stalls.as_ref().and_then(|stalls| {
         let gain = |told: &Projection| expectation::gain(stalls, told, own_cpus, &distances);
         let gain = match open {
@@ -204,7 +211,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let moves = told.moves() || (open && figure.is_some());
     let worth_it = most.is_some_and(|most| most >= WORTH) && moves;
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
-    let command = if worth_it { Some(balance(pid, &machine(true)?)) } else { None };
+    let command = if worth_it { Some(balance(pid, &machine(None)?)) } else { None };
     let bytes_to_move = told.pages * snapshot.page_size.0;
     let text = match (open, counted) {
         (true, Some((stalls, most))) if worth_it => unsure(stalls, most.high),

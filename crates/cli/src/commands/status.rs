@@ -28,7 +28,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let stop = interrupt::flag()?;
     let sample = args.sample.map(Duration::from_secs_f64);
     let seen = look::look(&args.pid, sample, &stop)?;
-    let machine = machine(sample.is_some() && seen.no_faults.is_none())?;
+    let machine = machine(args.sample.filter(|_| seen.no_faults.is_none()))?;
     let rows = findings::rows(&seen);
     let found = findings::findings(&seen, &rows, &machine);
     output::print(&match args.output {
@@ -39,7 +39,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
 }
 
 /// What advice depends on besides what was seen.
-pub fn machine(sampled: bool) -> Result<Machine> {
+pub fn machine(sampled: Option<f64>) -> Result<Machine> {
     let root = Path::new("/");
     Ok(Machine {
         // Not readable is as good as absent here.

@@ -16,8 +16,8 @@ pub struct Machine {
     pub root: bool,
     /// Programs that place processes too.
     pub rivals: Vec<(String, u32)>,
-    /// Whether faults were sampled.
-    pub sampled: bool,
+    /// For how many seconds faults were sampled, if they were.
+    pub sampled: Option<f64>,
 }
 
 /// Something worth saying, and the command that does something about it.
@@ -48,6 +48,8 @@ pub struct Row<'a> {
 const GOOD: f64 = 0.9;
 /// Who uses less than this of a CPU loses next to nothing. Guessed.
 const HARDLY: f64 = 0.05;
+/// Seconds that are worth sampling first, and three times as long where that was not enough. Guessed.
+const SAMPLE: f64 = 10.0;
 /// Of how much memory the kernel must take faults for them to tell enough.
 const COVERED: f64 = 0.5;
 
@@ -60,7 +62,9 @@ pub fn rows(seen: &Seen) -> Vec<Row<'_>> {
 }
 
 fn row<'a>(process: &'a Process, seen: &Seen) -> Row<'a> {
+    let one_node = seen.topology.nodes.len() < 2;
     let local = local_share(process);
+    let local = local.map(|local| if one_node { local.on_one_node() } else { local });
     let ran = process.ran();
     let memory = process.residence.as_ref().map_or(Vec::new(), |residence| {
         residence.nodes.iter().map(|(node, bytes)| (*node, bytes.0)).collect()
@@ -180,23 +184,25 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
     let sudo = if machine.root { "" } else { "sudo " };
     let command = match (&seen.no_faults, machine.numa_balancing) {
         _ if local.coverage < COVERED => None,
+        (_, None) => {
+            text += "; this kernel takes no hinting faults";
+            None
+        }
+        (_, Some(mode)) if mode & 1 == 0 => {
+            text += "; kernel.numa_balancing is off, so there are no faults to sample";
+            Some(balance(pid, machine))
+        }
         (Some(reason), _) => {
             text += &format!("; faults cannot be sampled: {reason}");
             None
         }
-        (None, None) => {
-            text += "; this kernel takes no hinting faults";
-            None
+        (None, Some(_)) => {
+            let seconds = machine.sampled.map_or(SAMPLE, |sampled| (sampled * 3.0).ceil());
+            if machine.sampled.is_some() {
+                text += "; too few faults came in";
+            }
+            Some(format!("{sudo}numaherd status -p {pid} --sample {seconds}"))
         }
-        (None, Some(mode)) if mode & 1 == 0 => {
-            text += "; kernel.numa_balancing is off, so there are no faults to sample";
-            Some(balance(pid, machine))
-        }
-        (None, Some(_)) if machine.sampled => {
-            text += "; too few faults came in";
-            Some(format!("{sudo}numaherd status -p {pid} --sample 30"))
-        }
-        (None, Some(_)) => Some(format!("{sudo}numaherd status -p {pid} --sample 10")),
     };
     Finding { pid: Some(pid), text, command }
 }

@@ -55,6 +55,13 @@ pub struct Local {
     pub coverage: f64,
 }
 
+impl Local {
+    /// Where there is one node: all of it, whoever runs and whoever sleeps.
+    pub fn on_one_node(self) -> Local {
+        Local { value: Some(1.0), interval: Interval { low: 1.0, high: 1.0 }, ..self }
+    }
+}
+
 /// Wider than this, an interval is not worth a figure. Guessed.
 const NARROW: f64 = 0.3;
 /// Where pages lie leaves less than this open: nobody's faults can tell more. Guessed.
@@ -77,14 +84,19 @@ pub fn local_share(process: &Process) -> Option<Local> {
         return Some(by_pages);
     }
     let blind = possible(&ran, &unseen(residence));
-    // Sampled faults first: they are of now.
-    let by_faults = [Source::HintingFaults, Source::KernelCounts].into_iter().find_map(|source| {
+    let by_faults = |source| {
         let (guess, faulted) = threads(process, source)?;
         let interval = together(&[(coverage, faulted), (1.0 - coverage, blind)])?;
         Some(local(source, coverage * guess + (1.0 - coverage) * blind.middle(), interval))
-    });
-    let narrower = |faults: &Local| faults.interval.width() < by_pages.interval.width();
-    Some(by_faults.filter(narrower).unwrap_or(by_pages))
+    };
+    let sources = [Source::HintingFaults, Source::KernelCounts].map(by_faults);
+    let known: Vec<Local> = [by_pages].into_iter().chain(sources.into_iter().flatten()).collect();
+    // Sampled faults first, where they tell enough: they are of now.
+    let sampled = known.iter().find(|local| local.source == Source::HintingFaults);
+    let sampled = sampled.filter(|local| local.value.is_some());
+    let narrowest =
+        || known.iter().min_by(|a, b| a.interval.width().total_cmp(&b.interval.width()));
+    sampled.or_else(narrowest).copied()
 }
 
 fn bytes(nodes: &[(NodeId, Bytes)]) -> Vec<(NodeId, u64)> {

@@ -80,8 +80,12 @@ fn what_is_not_known_is_said_with_how_to_know() {
     let machine = Machine { numa_balancing: Some(0), ..root() };
     let found = &told(&quiet, &machine)[0];
     assert_eq!(found.1.as_deref(), Some("numaherd balance --tune-kernel -p 30"));
-    let found = &told(&quiet, &Machine { sampled: true, ..root() })[0];
+    // With nothing to sample the cure is the same, whether sampling was tried or not.
+    let tried = Seen { no_faults: Some("balancing is off".into()), ..seen(vec![spread()]) };
+    assert_eq!(&self::told(&tried, &machine)[0], found);
+    let found = &told(&quiet, &Machine { sampled: Some(20.0), ..root() })[0];
     assert!(found.0.contains("too few faults"), "{found:?}");
+    assert_eq!(found.1.as_deref(), Some("numaherd status -p 30 --sample 60"));
 }
 
 #[test]
@@ -108,4 +112,7 @@ fn the_machine_speaks_first() {
     seen.topology.nodes.truncate(1);
     let told = self::told(&seen, &machine);
     assert!(told.len() == 1 && told[0].0.contains("one memory node"), "{told:?}");
+    // Who sleeps there has all of its memory near, too.
+    seen.processes = vec![process(60, &[], [64, 0])];
+    assert_eq!(rows(&seen)[0].local.unwrap().value, Some(1.0));
 }

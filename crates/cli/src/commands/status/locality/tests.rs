@@ -82,6 +82,12 @@ fn the_kernels_own_counts_stand_in_and_a_single_thread_has_no_use_for_either() {
     // Thread 1 runs where its faults are, thread 2 does not; 16384 pages are 32 pieces each
     let local = local_share(&process).unwrap();
     assert_eq!((local.value, local.source), (Some(0.5), Source::KernelCounts));
+    // Of a few faults that were sampled less is known than of those; of many, more, and they are of now.
+    faults(&mut process, [(512, 512, 1), (0, 0, 0)]);
+    assert_eq!(local_share(&process).unwrap().source, Source::KernelCounts);
+    faults(&mut process, [(8192, 8192, 16), (8192, 8192, 16)]);
+    let local = local_share(&process).unwrap();
+    assert_eq!((local.value, local.source), (Some(1.0), Source::HintingFaults));
     process.tasks.truncate(1);
     assert_eq!(local_share(&process).unwrap().source, Source::ResidentPages);
     process.residence = Err("another user's".into());
