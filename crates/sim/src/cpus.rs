@@ -70,6 +70,9 @@ impl Sim {
         if task.state != State::Running {
             self.account.add(task.place, self.now - task.since);
         }
+        if task.state == State::Waiting {
+            self.rest[t].waited_ns += self.now - task.since;
+        }
         (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
         // It keeps its lag, and its debt, only as far as one turn.
         let floor = self.queues[to].floor();
@@ -137,6 +140,9 @@ impl Sim {
         let turn = self.queues[cpu].turn_ns();
         let task = &mut self.tasks[t];
         self.account.add(Place::Queue, self.now - task.since);
+        if self.now > task.since {
+            self.rest[t].waited_ns += self.now - task.since;
+        }
         task.state = State::Running;
         task.turn_end = self.now + turn;
         let (ns, task) = (self.now, t as u32 + 1);

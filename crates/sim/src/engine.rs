@@ -146,7 +146,10 @@ pub(crate) struct Rest {
     pub allowed: CpuSet,
     pub owner: CpuSet,
     pub home: Option<NodeId>,
-    pub observed: (u64, u64),
+    /// When it was looked at last, and the CPU time that it had used and waited for until then.
+    pub observed: (u64, u64, u64),
+    /// Time that it waited for a CPU, but for what it is waiting now.
+    pub waited_ns: u64,
     /// CPU time until its access is sampled next, where they are.
     pub sample_ns: u64,
     /// Bytes that memory carried for it: until it was looked last, and a second.

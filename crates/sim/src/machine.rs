@@ -185,7 +185,8 @@ impl Machine {
     #[must_use]
     pub fn topology(&self) -> Topology {
         let node = |spec: &NodeSpec| (NodeId(spec.id), spec.cpus, Bytes(spec.memory_mib << 20));
-        Topology::numbered(self.node.iter().map(node), self.slit.clone())
+        let topology = Topology::numbered(self.node.iter().map(node), self.slit.clone());
+        topology.with_cores_of(self.cpu.threads_per_core)
     }
 
     /// Nanoseconds in which a thread on node `from` deals with a line of node `to` while nobody

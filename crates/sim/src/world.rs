@@ -98,8 +98,10 @@ impl Sim {
         if task.state == State::Done {
             return None;
         }
-        let (then, before) = std::mem::replace(&mut rest.observed, (now, task.cpu_ns));
-        let busy = (task.cpu_ns - before) * 1000 / (now - then).max(1);
+        let waits = if task.state == State::Waiting { now - task.since } else { 0 };
+        let waited = rest.waited_ns + waits;
+        let (then, ran, before) = std::mem::replace(&mut rest.observed, (now, task.cpu_ns, waited));
+        let permille = |ns: u64| (ns * 1000 / (now - then).max(1)).min(1000) as u32;
         let sleeps = task.state == State::Asleep;
         Some(Task {
             fixed,
@@ -110,8 +112,8 @@ impl Sim {
             home: rest.home,
             last_cpu: CpuId(task.cpu as u32),
             cpu_time: Nanos(task.cpu_ns),
-            busy_permille: busy.min(1000) as u32,
-            waiting_permille: 0,
+            busy_permille: permille(task.cpu_ns - ran),
+            waiting_permille: permille(waited - before),
             age: Nanos(now),
             state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
             faults: Vec::new(),

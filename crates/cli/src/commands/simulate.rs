@@ -28,18 +28,13 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let mut trace = args.trace.as_deref().map(NewFile::at).transpose()?;
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
+    let kernel = Kernel::of(&args.placement);
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
             let seed = args.seed.wrapping_add(u64::from(run));
-            let job = Job {
-                machine: &machine,
-                workload: &workload,
-                placement,
-                huge_pages,
-                seed,
-                kernel: Kernel::Documents,
-            };
+            let job =
+                Job { machine: &machine, workload: &workload, placement, huge_pages, seed, kernel };
             let finished = job.run(watched)?;
             if let Some(file) = trace.take() {
                 file.write(&serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
@@ -54,7 +49,8 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
         }
     }
     let names: Vec<String> = args.placement.iter().map(ToString::to_string).collect();
-    let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
+    let (runs, seed) = (args.runs, args.seed);
+    let whole = Whole { machine: &machine, workload: &workload, kernel, runs, seed };
     let comparison = whole.comparison(&names, &cells);
     output::print(&match args.output {
         Format::Table => {
@@ -79,6 +75,7 @@ struct Told {
 struct Whole<'a> {
     machine: &'a Machine,
     workload: &'a Workload,
+    kernel: Kernel,
     runs: u32,
     seed: u64,
 }
@@ -88,7 +85,7 @@ impl Whole<'_> {
         Comparison {
             workload: self.workload.name.clone(),
             machine: format!("sim:{}", self.machine.name),
-            kernel: "simulated".into(),
+            kernel: self.kernel.name().into(),
             runs: self.runs,
             seed: self.seed,
             dilation: 0.0,
@@ -134,6 +131,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
         }
     }
     let workload = find::lab_workload(given, &machine)?;
+    let kernel = Kernel::Lab;
     let mut cells = Vec::new();
     for run in 0..args.runs {
         for &(ref told, placement) in &placements {
@@ -143,13 +141,14 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 placement,
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
-                kernel: Kernel::Lab,
+                kernel,
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
             cells.push(Cell { placement: told.clone(), ..cell });
         }
     }
     let names: Vec<String> = placements.into_iter().map(|(name, _)| name).collect();
-    let whole = Whole { machine: &machine, workload: &workload, runs: args.runs, seed: args.seed };
+    let (runs, seed) = (args.runs, args.seed);
+    let whole = Whole { machine: &machine, workload: &workload, kernel, runs, seed };
     Ok(whole.comparison(&names, &cells))
 }

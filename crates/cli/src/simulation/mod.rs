@@ -43,6 +43,36 @@ pub enum Kernel {
     Lab,
 }
 
+impl Kernel {
+    /// One for all of these placements, so that they compare: today's, but beside a placement of 2012.
+    pub fn of(placements: &[SimPlacement]) -> Kernel {
+        let is_todays = |placement: &SimPlacement| match placement {
+            SimPlacement::Off
+            | SimPlacement::Bind
+            | SimPlacement::Inverse
+            | SimPlacement::Interleave
+            | SimPlacement::Mainline
+            | SimPlacement::Herd
+            | SimPlacement::HerdTasks => true,
+            SimPlacement::Autonuma
+            | SimPlacement::AutonumaMarch
+            | SimPlacement::AutonumaThp
+            | SimPlacement::NumacoreV17
+            | SimPlacement::NumacoreV18
+            | SimPlacement::Balancenuma => false,
+        };
+        if placements.iter().all(is_todays) { Kernel::Lab } else { Kernel::Documents }
+    }
+
+    /// As a comparison names it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kernel::Documents => "simulated, scheduler of 2012",
+            Kernel::Lab => "simulated, scheduler of 6.12",
+        }
+    }
+}
+
 /// A finished run.
 pub struct Finished {
     pub run: Run,
