@@ -315,7 +315,8 @@ impl Machine {
     #[must_use]
     pub fn topology(&self) -> Topology {
         let node = |spec: &NodeSpec| (NodeId(spec.id), spec.cpus, Bytes(spec.memory_mib << 20));
-        Topology::numbered(self.node.iter().map(node), self.distance.slit.clone())
+        let topology = Topology::numbered(self.node.iter().map(node), self.distance.slit.clone());
+        topology.with_cores_of(self.cpu.threads_per_core)
     }
 
     /// Figures that were derived from a topology, and how; none of a machine file.

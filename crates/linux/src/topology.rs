@@ -7,6 +7,7 @@
 //! | `node/nodeN/meminfo` | total and free memory; 0 for a CPU-only node |
 //! | `node/nodeN/distance` | one number per online node, in ascending order of nodes |
 //! | `cpu/online` | CPUs that are offline count nowhere |
+//! | `cpu/cpuN/topology/thread_siblings_list` | CPUs of its core; missing: it has none but itself |
 //! | `cpu/possible` | all CPUs there may ever be |
 //! | `cpu/isolated`, `cpu/nohz_full` | CPUs set apart from what the scheduler does by itself |
 //!
@@ -16,10 +17,11 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use numaherd_model::{Bytes, CpuSet, Node, NodeId, NodeSet, Topology};
+use numaherd_model::{Bytes, CpuId, CpuSet, Node, NodeId, NodeSet, Topology};
 
 use crate::file::{self, ReadError};
 
+const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
 const ONLINE_CPUS: &str = "sys/devices/system/cpu/online";
 const POSSIBLE_CPUS: &str = "sys/devices/system/cpu/possible";
@@ -46,7 +48,27 @@ pub fn read(root: &Path) -> Result<Topology, ReadError> {
     if topology.distances.len() != ids.len() {
         topology.distances.clear();
     }
+    topology.siblings = read_siblings(root, &topology.cpus())?;
     Ok(topology)
+}
+
+/// The online CPUs of each core that has several.
+fn read_siblings(root: &Path, online: &CpuSet) -> Result<Vec<CpuSet>, ReadError> {
+    let mut cores = Vec::new();
+    let mut seen = CpuSet::new();
+    for cpu in online.iter() {
+        if seen.contains(cpu) {
+            continue;
+        }
+        let path = root.join(format!("{CPUS}/cpu{cpu}/topology/thread_siblings_list"));
+        // A CPU may go offline meanwhile, and containers hide such files.
+        let Ok(text) = file::text(&path) else { continue };
+        let core = parse_list::<CpuSet>(&path, &text, "a list of CPUs such as 0-3")?;
+        let core = core.intersection(online);
+        core.iter().for_each(|cpu| seen.insert(cpu));
+        cores.extend((core.len() > 1).then_some(core));
+    }
+    Ok(cores)
 }
 
 /// CPUs that are online; CPU 0 where the kernel keeps no list.
@@ -55,7 +77,7 @@ pub fn read(root: &Path) -> Result<Topology, ReadError> {
 /// The list is there and is none.
 pub fn online(root: &Path) -> Result<CpuSet, ReadError> {
     let cpus = read_list::<CpuSet>(&root.join(ONLINE_CPUS), "a list of CPUs such as 0-3")?;
-    Ok(cpus.unwrap_or_else(|| [numaherd_model::CpuId(0)].into_iter().collect()))
+    Ok(cpus.unwrap_or_else(|| [CpuId(0)].into_iter().collect()))
 }
 
 /// CPUs that may ever be there, plugged in or not; those online where the kernel keeps no list.
@@ -74,7 +96,7 @@ pub fn possible(root: &Path) -> Result<CpuSet, ReadError> {
 pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
     let mut apart = CpuSet::new();
     for name in ["isolated", "nohz_full"] {
-        let path = root.join("sys/devices/system/cpu").join(name);
+        let path = root.join(CPUS).join(name);
         let Ok(text) = file::text(&path) else { continue };
         // Some kernels print a null pointer for none.
         if text.trim() != "(null)" {
@@ -87,10 +109,11 @@ pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
 
 fn without_numa(root: &Path, online_cpus: Option<CpuSet>) -> Result<Topology, ReadError> {
     // a kernel for one CPU alone has no list of CPUs either
-    let cpus = online_cpus.unwrap_or_else(|| [numaherd_model::CpuId(0)].into_iter().collect());
+    let cpus = online_cpus.unwrap_or_else(|| [CpuId(0)].into_iter().collect());
     let (memory, free) = read_memory(&root.join("proc/meminfo"))?;
     let nodes = vec![Node { id: NodeId(0), cpus, memory, free }];
-    Ok(Topology { nodes, distances: Vec::new() })
+    let siblings = read_siblings(root, &nodes[0].cpus)?;
+    Ok(Topology { nodes, distances: Vec::new(), siblings })
 }
 
 fn read_node(folder: &Path, id: NodeId, online: Option<&CpuSet>) -> Result<Node, ReadError> {

@@ -108,6 +108,27 @@ fn eighty_nodes_with_1280_cpus_are_read() {
 }
 
 #[test]
+fn siblings_are_the_online_cpus_of_a_core() {
+    let root = tempfile::tempdir().unwrap();
+    let top = "sys/devices/system";
+    put(root.path(), &format!("{top}/node/online"), "0\n");
+    put(root.path(), &format!("{top}/cpu/online"), "0-4,6\n");
+    put(root.path(), &format!("{top}/node/node0/cpulist"), "0-6\n");
+    let meminfo = "Node 0 MemTotal: 8 kB\nNode 0 MemFree: 4 kB\n";
+    put(root.path(), &format!("{top}/node/node0/meminfo"), meminfo);
+    // Nothing is known of CPU 3, and CPU 5 is offline.
+    for (cpu, core) in [(0, "0,4"), (1, "1,5"), (2, "2,6"), (4, "0,4"), (6, "2,6")] {
+        let file = format!("{top}/cpu/cpu{cpu}/topology/thread_siblings_list");
+        put(root.path(), &file, &format!("{core}\n"));
+    }
+    let topology = topology::read(root.path()).unwrap();
+    let cores: Vec<String> = topology.siblings.iter().map(ToString::to_string).collect();
+    assert_eq!(cores, ["0,4", "2,6"]);
+    let of = |cpus: &str| topology.cores(&cpus.parse().unwrap());
+    assert_eq!([of("0-4,6"), of("0,2"), of("4"), of("2,6"), of("1,3")], [4, 2, 1, 1, 2]);
+}
+
+#[test]
 fn what_cannot_be_read_is_one_line_with_path_and_expectation() {
     let broken = |file: &str, text: &str| {
         let root = tempfile::tempdir().unwrap();
@@ -127,6 +148,11 @@ fn what_cannot_be_read_is_one_line_with_path_and_expectation() {
         ("node/online", "0-x\n", "line 1: expected a list of nodes such as 0-1, found '0-x'"),
         ("cpu/online", "1-0\n", "line 1: expected a list of CPUs such as 0-3, found '1-0'"),
         ("node/node0/cpulist", "?\n", "line 1: expected a list of CPUs such as 0-3, found '?'"),
+        (
+            "cpu/cpu1/topology/thread_siblings_list",
+            "0-\n",
+            "line 1: expected a list of CPUs such as 0-3, found '0-'",
+        ),
         ("node/node0/meminfo", "", "line 1: expected 'MemTotal: NUMBER kB', found ''"),
         (
             "node/node0/meminfo",

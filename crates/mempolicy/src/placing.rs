@@ -107,7 +107,7 @@ impl Machine {
             memory: numaherd_model::Bytes(1 << 30),
             free: numaherd_model::Bytes(1 << 30),
         };
-        Machine::new(&Topology { nodes: ids.iter().map(node).collect(), distances: Vec::new() })
+        Machine::new(&Topology { nodes: ids.iter().map(node).collect(), ..Topology::default() })
     }
 
     /// The nodes in the order in which `node` falls back on them.

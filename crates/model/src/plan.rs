@@ -66,12 +66,12 @@ impl fmt::Display for Reason {
         let percent = |permille: &u32| format!("{}.{} %", permille / 10, permille % 10);
         match self {
             Reason::MemoryThere { permille } => {
-                write!(f, "{} of its faults are on memory there", percent(permille))
+                write!(f, "{} of what it uses lies there", percent(permille))
             }
             Reason::BuddiesThere { permille } => {
                 write!(
                     f,
-                    "{} of its faults are on memory it shares with tasks there",
+                    "{} of what it uses lies there and is shared with tasks there",
                     percent(permille)
                 )
             }
@@ -91,7 +91,7 @@ impl fmt::Display for Reason {
             }
             Reason::Hold { permille } => {
                 let local = percent(permille);
-                write!(f, "held where it is: {local} of its faults are on memory there")
+                write!(f, "held where it is: {local} of what it uses lies there")
             }
             Reason::UsersThere { permille } => {
                 write!(f, "{} of its uses come from tasks there", percent(permille))

@@ -62,6 +62,7 @@ impl Scene {
                     distances: (0..nodes)
                         .map(|from| (0..nodes).map(|to| distance(from, to)).collect())
                         .collect(),
+                    siblings: Vec::new(),
                 },
                 isolated: CpuSet::new(),
                 nodes: (0..nodes).map(state).collect(),

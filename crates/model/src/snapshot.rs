@@ -316,6 +316,13 @@ impl Snapshot {
         found.ok().map(|i| &self.sharing[i])
     }
 
+    /// CPUs of a node that tasks not in our care keep busy: three quarters of one and more count as one.
+    #[must_use]
+    pub fn others(&self, id: NodeId) -> usize {
+        let permille = self.node(id).map_or(0, |state| state.others_permille);
+        (permille as usize + 250) / 1000
+    }
+
     /// The state of this node.
     #[must_use]
     pub fn node(&self, id: NodeId) -> Option<&NodeState> {

@@ -30,6 +30,10 @@ pub struct Topology {
     pub nodes: Vec<Node>,
     /// Square, as many rows as nodes; empty where the firmware gives none.
     pub distances: Distances,
+    /// The online CPUs of each core that has several (SMT siblings), ascending; a CPU that is in none
+    /// has its core to itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub siblings: Vec<CpuSet>,
 }
 
 impl Topology {
@@ -45,7 +49,26 @@ impl Topology {
             let cpus = cpus.by_ref().take(count as usize).collect();
             Node { id, cpus, memory, free: memory }
         };
-        Topology { nodes: nodes.into_iter().map(node).collect(), distances }
+        let nodes = nodes.into_iter().map(node).collect();
+        Topology { nodes, distances, siblings: Vec::new() }
+    }
+
+    /// The same with cores of so many neighbouring CPUs each.
+    #[must_use]
+    pub fn with_cores_of(mut self, threads: u32) -> Topology {
+        let cpus: Vec<CpuId> = self.cpus().iter().collect();
+        let cores = cpus.chunks(threads.max(1) as usize).map(|core| core.iter().copied().collect());
+        self.siblings = if threads > 1 { cores.collect() } else { Vec::new() };
+        self
+    }
+
+    /// The cores that have at least one of these CPUs: all that run tasks side by side at full speed.
+    ///
+    /// Example: of CPUs 0 to 3, of which 0 and 1 are siblings as are 2 and 3, the CPUs 0, 1 and 2 are of two.
+    #[must_use]
+    pub fn cores(&self, cpus: &CpuSet) -> usize {
+        let shared = self.siblings.iter().map(|core| core.intersection(cpus).len());
+        cpus.len() - shared.map(|here| here.saturating_sub(1)).sum::<usize>()
     }
 
     /// The node with this id.

@@ -43,7 +43,11 @@ fn topology() -> Topology {
         _ => 32,
     };
     let row = |a| (0..NODES).map(|b| distance(a, b)).collect();
-    Topology { nodes: (0..NODES).map(node).collect(), distances: (0..NODES).map(row).collect() }
+    Topology {
+        nodes: (0..NODES).map(node).collect(),
+        distances: (0..NODES).map(row).collect(),
+        siblings: Vec::new(),
+    }
 }
 
 /// A number that looks drawn, from a number.

@@ -3,7 +3,7 @@
 //!
 //! Cost = Σ over bundles of (weight × distance to the bundle's memory, taken to be on the node
 //! where that is cheapest, plus moving it there) + `task_cost` for each task that is not where it
-//! is now. All in the unit of [`crate::demand`].
+//! is now + what sharing cores costs ([`crate::cores`]). All in the unit of [`crate::demand`].
 //!
 //! A change costs time in proportion to the bundles of the task and the nodes that each touches,
 //! whatever the size of the machine.
@@ -46,14 +46,14 @@ struct Spread {
 impl<'a> Assignment<'a> {
     /// Everybody where they are now.
     pub fn today(demand: &'a Demand, task_cost: u64) -> Assignment<'a> {
-        let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let at = demand.today();
         let mut members = vec![Vec::new(); demand.nodes.len()];
         let mut place = vec![0; at.len()];
         for (task, &node) in at.iter().enumerate().filter(|(i, _)| demand.tasks[*i].claims_cpu) {
             place[task] = members[node].len();
             members[node].push(task);
         }
-        let load = members.iter().map(Vec::len).collect();
+        let load: Vec<usize> = members.iter().map(Vec::len).collect();
         let mut traffic = vec![0; demand.nodes.len()];
         at.iter().zip(&demand.tasks).for_each(|(&node, task)| traffic[node] += task.traffic);
         let spread = |bundle: &Bundle| {
@@ -62,7 +62,8 @@ impl<'a> Assignment<'a> {
             Spread { fars: demand.fars(bundle, &weights), weights, memory, cost }
         };
         let bundles: Vec<Spread> = demand.bundles.iter().map(spread).collect();
-        let total = bundles.iter().map(|spread| spread.cost).sum();
+        let far: u64 = bundles.iter().map(|spread| spread.cost).sum();
+        let total = far + demand.cores.total(&load);
         Assignment {
             changes: vec![0; demand.nodes.len()],
             scratch: Amounts::new(),
@@ -179,6 +180,8 @@ impl<'a> Assignment<'a> {
         let who = &self.demand.tasks[task];
         self.traffic[from] -= who.traffic;
         self.traffic[to] += who.traffic;
+        let (crowding, relief) = self.crowding(task, from, to);
+        self.total = self.total + crowding - relief;
         if who.claims_cpu {
             self.move_member(task, from, to);
         }
@@ -193,6 +196,16 @@ impl<'a> Assignment<'a> {
             self.total = self.total - spread.cost + best.1;
             (spread.memory, spread.cost) = best;
         }
+    }
+
+    /// What it costs more on one node and less on the other, as to sharing cores, that a task goes.
+    pub fn crowding(&self, task: usize, from: usize, to: usize) -> (u64, u64) {
+        if from == to || !self.demand.tasks[task].claims_cpu {
+            return (0, 0);
+        }
+        let (cores, on, there) = (&self.demand.cores, self.load[from], self.load[to]);
+        let more = cores.cost(to, there + 1) - cores.cost(to, there);
+        (more, cores.cost(from, on) - cores.cost(from, on - 1))
     }
 
     /// Has a look at the assignment as it would be with a task elsewhere.
@@ -225,7 +238,8 @@ impl<'a> Assignment<'a> {
         if from == to {
             return self.total;
         }
-        let mut total = self.total;
+        let (crowding, relief) = self.crowding(task, from, to);
+        let mut total = self.total + crowding - relief;
         total += self.task_cost * u64::from(to != who.now);
         total -= self.task_cost * u64::from(from != who.now);
         for &(b, weight) in &who.bundles {
@@ -244,8 +258,21 @@ impl<'a> Assignment<'a> {
         total
     }
 
+    /// The nearest node that has a core to itself for a task that shares one.
+    fn free_core(&self, task: usize) -> Option<usize> {
+        let here = self.at[task];
+        let gains = |node: &usize| {
+            let (more, less) = self.crowding(task, here, *node);
+            less > more && self.allows(task, *node)
+        };
+        // Where nobody shares a core there is no need to look.
+        let crowded = self.demand.cores.cost(here, self.load[here]) > 0;
+        let nodes = (0..self.load.len()).filter(|_| crowded).filter(gains);
+        nodes.min_by_key(|&node| self.demand.distance(here, node))
+    }
+
     /// Nodes worth a look for a task: where most memory of its bundles lies, where most of their
-    /// other users are, and where it is today. Ascending, without the one it is on; replaces what
+    /// other users are, where it has a core to itself, and where it is today. Ascending, without the one it is on; replaces what
     /// `nodes` held.
     pub fn attractions(&self, task: usize, nodes: &mut Vec<usize>) {
         let (here, who) = (self.at[task], &self.demand.tasks[task]);
@@ -263,8 +290,11 @@ impl<'a> Assignment<'a> {
                 }
             }
         }
-        if who.now != here && !nodes.contains(&who.now) {
-            nodes.push(who.now);
+        let core = self.free_core(task);
+        for node in core.into_iter().chain((who.now != here).then_some(who.now)) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
         }
         nodes.retain(|&node| self.allows(task, node));
         nodes.sort_unstable();

@@ -10,6 +10,8 @@
 //! Worked example: a task busy 50 % with 300 of its 400 faults in a bundle has a weight of
 //! 500 ‰ × 3/4 = 0.375 of [`SHARE`] there.
 
+mod room;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -18,6 +20,8 @@ use smallvec::SmallVec;
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::bundles;
+use crate::cores::Cores;
+use crate::mechanisms::Mechanisms;
 use crate::outlook::{Outlook, Prospect};
 use crate::{interleave, units};
 
@@ -25,10 +29,7 @@ use crate::{interleave, units};
 pub const SHARE: u64 = 1_000_000;
 
 pub use numaherd_model::MIN_FAULTS;
-
-/// Free memory that a node keeps above its high watermark, per mille of its memory: what the check
-/// asks for.
-const MARGIN_PERMILLE: u64 = 20;
+pub use room::parts;
 
 /// Of its use, per mille, what one node has to have for memory to be that node's: what
 /// [`crate::pages`] asks for.
@@ -147,6 +148,8 @@ pub struct Demand {
     pub room: Vec<u64>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
+    /// What it costs that tasks share cores.
+    pub cores: Cores,
     /// What the memory of each node may be given: no limit, until [`Bandwidth::new`] says more.
     pub bandwidth: Bandwidth,
     /// Whether small problems count [`Demand::scatter_cost`].
@@ -164,33 +167,44 @@ impl Demand {
     /// Reads a snapshot.
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Demand {
-        Demand::with(snapshot, true)
+        Demand::with(snapshot, Mechanisms { scatter: false, ..Mechanisms::default() })
     }
 
-    /// The same, telling the teams of a process apart or not.
+    /// The same, with only these parts of herd.
     #[must_use]
-    pub fn with(snapshot: &Snapshot, tell_teams: bool) -> Demand {
+    pub fn with(snapshot: &Snapshot, mechanisms: Mechanisms) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
         let excess_of =
             |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
         let (mut tasks, masks) = tasks(snapshot);
-        let mut bundles = bundles(snapshot, &mut tasks, tell_teams);
+        let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
-            room: topology.nodes.iter().map(|node| room(snapshot, node)).collect(),
-            capacity: capacity(snapshot, claims),
+            room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
+            capacity: room::tasks(snapshot, claims),
+            cores: if mechanisms.cores {
+                Cores::new(snapshot)
+            } else {
+                Cores::of_their_own(nodes.len())
+            },
             bandwidth,
-            scatter: false,
+            scatter: mechanisms.scatter,
             nodes,
             masks,
             tasks,
             bundles,
         }
+    }
+
+    /// The node of each task now.
+    #[must_use]
+    pub fn today(&self) -> Vec<usize> {
+        self.tasks.iter().map(|task| task.now).collect()
     }
 
     /// CPUs of a node that a task's owner allows it.
@@ -362,10 +376,12 @@ impl Demand {
         parts.saturating_sub(least.unwrap_or(0)) / SCATTERED
     }
 
-    /// What all bundles cost.
+    /// What all bundles cost, and that tasks share cores.
     #[must_use]
     pub fn total_cost(&self, at: &[usize]) -> u64 {
-        self.bundles.iter().map(|bundle| self.best_memory(bundle, &bundle.weights(at)).1).sum()
+        let bundles = self.bundles.iter();
+        let far = bundles.map(|bundle| self.best_memory(bundle, &bundle.weights(at)).1);
+        far.sum::<u64>() + self.cores.total(&self.loads(at))
     }
 
     /// Per mille of all weight that is local, with memory where it lies now.
@@ -399,39 +415,6 @@ impl Demand {
         }
         (comes * 1000).checked_div(all).unwrap_or(0) as u32
     }
-}
-
-/// Pages that a node can take: what is free above its high watermark and a margin.
-fn room(snapshot: &Snapshot, node: &numaherd_model::Node) -> u64 {
-    let state = snapshot.node(node.id);
-    let (free, high) = state.map_or((0, 0), |state| (state.free.0, state.high_watermark.0));
-    let margin = node.memory.0 / snapshot.page_size.0.max(1) * MARGIN_PERMILLE / 1000;
-    free.saturating_sub(high + margin)
-}
-
-/// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
-/// tasks than those, its fair part of them (of all CPUs, where nothing is left), rounded up.
-fn capacity(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
-    let free = |node: &numaherd_model::Node| {
-        let cpus = node.cpus.difference(&snapshot.isolated).len();
-        let others = snapshot.node(node.id).map_or(0, |state| state.others_permille);
-        cpus.saturating_sub((others as usize + 250) / 1000)
-    };
-    let nodes = &snapshot.topology.nodes;
-    let mut room: Vec<usize> = nodes.iter().map(free).collect();
-    if claims > room.iter().sum() {
-        if room.iter().all(|&free| free == 0) {
-            room = nodes.iter().map(|node| node.cpus.len()).collect();
-        }
-        room = parts(&room, claims);
-    }
-    room
-}
-
-/// The fair part of so many tasks that each node gets by its room, rounded up.
-pub fn parts(room: &[usize], tasks: usize) -> Vec<usize> {
-    let all = room.iter().sum::<usize>().max(1);
-    room.iter().map(|room| (tasks * room).div_ceil(all)).collect()
 }
 
 /// The tasks, and the distinct masks of their owners.

@@ -25,7 +25,7 @@ use crate::mechanisms::Mechanisms;
 use crate::{sharing, tables};
 
 /// Per mille of a process's faults that have to be on what was remote: more than where all is well.
-const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
+pub const REMOTE_PERMILLE: u64 = 1000 - CONVERGED_PERMILLE as u64;
 
 /// While threads are younger than this, whoever of their process was busy before may have prepared their memory,
 /// and be about to sleep. Guessed: a turn of the loop.
@@ -68,8 +68,7 @@ pub fn assigned(
         return None;
     }
     let (shared, loose) = if_shared(snapshot)?;
-    let mut shared = Demand::with(&shared, mechanisms.teams);
-    shared.scatter = mechanisms.scatter;
+    let shared = Demand::with(&shared, mechanisms);
     let known =
         |i: usize| !shared.tasks[i].claims_cpu || shared.is_known(i) || snapshot.tasks[i].fixed;
     if !(0..shared.tasks.len()).all(known) {
@@ -339,7 +338,7 @@ mod tests {
             let process = snapshot.tasks[0].process;
             let apart = Demand::new(&snapshot);
             let shared = Demand::new(&sharing::as_shared(&snapshot, &[process]).unwrap());
-            let today: Vec<usize> = apart.tasks.iter().map(|task| task.now).collect();
+            let today = apart.today();
             is_right(&apart, &shared, &today, &at)
         };
         // Two on node 1, none on node 0: two on node 3 would be as many, and one each are right.
@@ -352,7 +351,7 @@ mod tests {
         let snapshot = two_processes(|_| 0);
         let apart = Demand::new(&snapshot);
         let shared = Demand::new(&if_shared(&snapshot).unwrap().0);
-        let today: Vec<usize> = apart.tasks.iter().map(|task| task.now).collect();
+        let today = apart.today();
         let whole = [0, 0, 0, 0, 1, 1, 1, 1];
         assert!(is_right(&apart, &shared, &today, &whole));
         assert!(!is_right(&apart, &shared, &today, &today), "brings nothing");

@@ -39,7 +39,7 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
     let prices: Vec<Price<'_>> = demand.bundles.iter().map(|b| Price::new(demand, b)).collect();
     // Nobody assigned yet: what is sure to be paid. Most of the time the assignment at hand
     // costs no more than that.
-    let sure = prices.iter().map(|price| price.least).sum();
+    let sure: u64 = prices.iter().map(|price| price.least).sum();
     let mut search = Search {
         demand,
         task_cost,
@@ -65,6 +65,7 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
     for &task in &tasks {
         search.traffic[search.at[task]] -= demand.tasks[task].traffic;
     }
+    let sure = sure + demand.cores.total(&search.load);
     search.descend(&tasks, sure, 0);
     search.best
 }
@@ -200,7 +201,10 @@ impl Search<'_> {
                 let cost = if node == who.now { 0 } else { self.task_cost };
                 let after = who.bundles.iter().map(|&(b, w)| self.prices[b].with(node, w));
                 let after = after.sum::<u64>();
-                branches.push((sure - before + after + cost, node != who.now, node));
+                let cores = &self.demand.cores;
+                let on = self.load[node];
+                let crowding = cores.cost(node, on + claims) - cores.cost(node, on);
+                branches.push((sure - before + after + cost + crowding, node != who.now, node));
             }
         }
         branches.sort_unstable();

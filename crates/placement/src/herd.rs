@@ -22,7 +22,7 @@ use crate::bundles::{Busy, Indices};
 use crate::demand::{Demand, MIN_FAULTS, SHARE};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{early, interleave, level, pages, relief, search, sharing, turns};
+use crate::{early, interleave, level, pages, relief, search, sharing, turns, whole};
 use known::Known;
 
 mod known;
@@ -210,13 +210,10 @@ impl Placement for Herd {
         if snapshot.stirred {
             self.stirred_at = Some(snapshot.time);
         }
-        let mut demand = Demand::with(snapshot, self.mechanisms.teams);
-        demand.scatter = self.mechanisms.scatter;
-        if self.mechanisms.bandwidth {
-            let peak = |task: usize, bytes| self.tasks[task].peak(bytes, snapshot.time);
-            demand.bandwidth = Bandwidth::new(snapshot, &mut demand.tasks, peak);
-        }
-        let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let told = self.told(snapshot);
+        let snapshot = told.as_ref().unwrap_or(snapshot);
+        let demand = self.demand(snapshot);
+        let today = demand.today();
         let strength_permille = demand.strength_permille(&today);
         let mut actions = self.releases(&demand, snapshot);
         let waiting = self.waits_for(&demand, snapshot);
@@ -254,6 +251,23 @@ impl Placement for Herd {
 }
 
 impl Herd {
+    fn demand(&mut self, snapshot: &Snapshot) -> Demand {
+        let mut demand = Demand::with(snapshot, self.mechanisms);
+        if self.mechanisms.bandwidth {
+            let peak = |task: usize, bytes| self.tasks[task].peak(bytes, snapshot.time);
+            demand.bandwidth = Bandwidth::new(snapshot, &mut demand.tasks, peak);
+        }
+        demand
+    }
+
+    /// The snapshot without what is not known well enough to be placed ([`whole`]); `None` where all is.
+    fn told(&mut self, snapshot: &Snapshot) -> Option<Snapshot> {
+        whole::told(snapshot, |told| {
+            let demand = self.demand(told);
+            self.assign(&demand, &demand.today(), told.time).0
+        })
+    }
+
     /// Who is placed before it is known how far memory is shared, with something known of everybody. It may
     /// turn out otherwise, so they need not stay.
     fn early(&self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
@@ -444,11 +458,13 @@ pub fn is_in_place(plan: &Plan) -> bool {
     plan.misplaced_permille <= 1000 - CONVERGED_PERMILLE
 }
 
-/// Whether busy tasks do not all fit the smallest node: only then will the kernel's balancing
+/// Whether busy tasks do not all fit the smallest node, a core for each: only then will the kernel's balancing
 /// take tasks off a node where they are well, and only then are they held.
 fn is_crowded(demand: &Demand) -> bool {
     let busy = demand.tasks.iter().filter(|task| task.claims_cpu).count();
-    let smallest = demand.capacity.iter().copied().filter(|&cpus| cpus > 0).min();
+    let most =
+        demand.capacity.iter().enumerate().map(|(node, &cpus)| demand.cores.most(node, cpus));
+    let smallest = most.filter(|&cpus| cpus > 0).min();
     smallest.is_some_and(|smallest| busy > smallest)
 }
 

@@ -251,7 +251,7 @@ mod tests {
     fn planned_by(plan: Plan, scene: &Scene, most: Pages) -> Vec<(u64, u32)> {
         let snapshot = scene.snapshot();
         let demand = Demand::new(&snapshot);
-        let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let at = demand.today();
         let actions = plan(&snapshot, &demand, &Outlook::new(&demand, &at), most);
         let of = |action: &Action| match action {
             Action::MovePages { region, to, reason: Reason::UsersOnAll { nodes: 2 }, .. } => {

@@ -104,7 +104,7 @@ mod tests {
     /// Where those are who were to be on node 1 all.
     fn levelled(scene: &Scene) -> Vec<usize> {
         let demand = Demand::new(&scene.snapshot());
-        let today: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let today = demand.today();
         let mut at = vec![1; today.len()];
         level(&demand, &today, &mut at);
         at

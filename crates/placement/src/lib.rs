@@ -10,9 +10,11 @@
 //! | [`sharing`] | what follows if those share all of it of whom that is not known |
 //! | [`early`] | where tasks belong before that is known |
 //! | [`tables`] | what page tables tell before faults do |
+//! | [`whole`] | where nothing else does: who is placed whole, and who is left alone |
 //! | [`objects`] | which memory of several processes is the same |
 //! | [`units`] | tasks that belong together whatever they use |
 //! | [`assignment`] | an assignment and what it costs, kept up to date |
+//! | [`cores`] | what it costs that tasks share cores |
 //! | [`bandwidth`] | what the memory of each node may be given |
 //! | [`search`] | a better assignment, by moves and swaps from today's |
 //! | [`exact`] | the best one, where the problem is small |
@@ -29,6 +31,7 @@
 pub mod assignment;
 pub mod bandwidth;
 pub mod bundles;
+pub mod cores;
 pub mod demand;
 pub mod early;
 pub mod exact;
@@ -49,6 +52,7 @@ pub mod tables;
 pub mod teams;
 pub mod turns;
 pub mod units;
+pub mod whole;
 
 pub use herd::Herd;
 pub use mechanisms::Mechanisms;

@@ -26,6 +26,8 @@ pub struct Mechanisms {
     pub tables: bool,
     /// Teams that do not fit their memory's node take turns at being away.
     pub turns: bool,
+    /// That tasks share cores has its price. Without: a CPU is a CPU, whatever its siblings do.
+    pub cores: bool,
     /// Groups are spread whose traffic one node's memory does not carry.
     pub bandwidth: bool,
     /// A group that one node does not hold is put on as few and as near nodes as possible, even where the
@@ -48,7 +50,7 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 18] = [
+pub const NAMES: [&str; 19] = [
     "pages",
     "interleave",
     "coverage",
@@ -59,6 +61,7 @@ pub const NAMES: [&str; 18] = [
     "early",
     "tables",
     "turns",
+    "cores",
     "bandwidth",
     "scatter",
     "level",
@@ -82,6 +85,7 @@ impl Default for Mechanisms {
             early: true,
             tables: true,
             turns: true,
+            cores: true,
             bandwidth: true,
             scatter: true,
             level: true,
@@ -108,6 +112,7 @@ impl Mechanisms {
             "early" => &mut self.early,
             "tables" => &mut self.tables,
             "turns" => &mut self.turns,
+            "cores" => &mut self.cores,
             "bandwidth" => &mut self.bandwidth,
             "scatter" => &mut self.scatter,
             "level" => &mut self.level,
@@ -148,6 +153,7 @@ mod tests {
             early: false,
             tables: false,
             turns: false,
+            cores: false,
             bandwidth: false,
             scatter: false,
             level: false,

@@ -117,7 +117,7 @@ mod tests {
             _ => 22,
         };
         let distances = (0..nodes).map(|a| (0..nodes).map(|b| far(a, b)).collect()).collect();
-        Topology { nodes: (0..nodes).map(node).collect(), distances }
+        Topology { nodes: (0..nodes).map(node).collect(), distances, siblings: Vec::new() }
     }
 
     fn capacities(idle: &[u64], free_gib: &[u64]) -> Vec<Capacity> {

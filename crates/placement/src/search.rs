@@ -128,7 +128,9 @@ fn step_all(
         let total = assignment.total();
         destinations(demand, assignment, task, &mut nodes);
         for &to in &nodes {
-            let with = assignment.total_with(task, to);
+            // Whoever changes places with another leaves cores as they are.
+            let (crowding, _) = assignment.crowding(task, assignment.at()[task], to);
+            let with = assignment.total_with(task, to) - crowding;
             if with < total {
                 wishes.push((Reverse(total - with), task, to));
             }
@@ -171,21 +173,24 @@ fn step(
 ) -> Option<SmallVec<[usize; 2]>> {
     let (from, before) = (assignment.at()[task], assignment.total());
     let alone = assignment.total_with(task, to);
-    if from == to || alone >= before {
+    let (crowding, _) = assignment.crowding(task, from, to);
+    if from == to || alone - crowding >= before {
         return None;
     }
-    if assignment.has_room(task, to) {
+    let has_room = assignment.has_room(task, to);
+    if has_room && crowding == 0 {
         assignment.put(task, to);
         return Some(smallvec![task]);
     }
     let near = partners.of(demand, assignment, task, to, from);
-    let mut best = (before, None);
+    // With room but no core to itself, it may still be best to go alone.
+    let mut best = (if has_room { alone.min(before) } else { before }, None);
     let mut nodes = Vec::new();
     for partner in near {
         if !assignment.carries((task, from), (partner, to)) {
             continue;
         }
-        // Two that have no memory in common save what each saves.
+        // Two that have no memory in common save what each saves, where each has a core anyway.
         let mut look = |assignment: &mut Assignment, before: u64| {
             places(demand, assignment, partner, from, &mut nodes);
             for &place in &nodes {
@@ -195,7 +200,7 @@ fn step(
                 }
             }
         };
-        if demand.have_in_common(task, partner) {
+        if demand.cores.matter() || demand.have_in_common(task, partner) {
             assignment.with(task, to, |assignment| look(assignment, alone));
         } else {
             look(assignment, before);
@@ -206,6 +211,10 @@ fn step(
         }
     }
     let Some((partner, place)) = best.1 else {
+        if best.0 < before {
+            assignment.put(task, to);
+            return Some(smallvec![task]);
+        }
         partners.failed(from, to);
         return None;
     };

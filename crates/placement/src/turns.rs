@@ -97,7 +97,7 @@ mod tests {
         away: [u64; 8],
         may_move: impl Fn(usize) -> bool,
     ) -> Vec<(usize, usize)> {
-        let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let at = demand.today();
         let outlook = Outlook::new(demand, &at);
         changes(demand, &outlook, |task| Nanos(away[task] * 100_000_000), may_move)
     }
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn only_who_is_away_from_the_team_is_away() {
         let demand = three_and_five();
-        let at: Vec<usize> = demand.tasks.iter().map(|task| task.now).collect();
+        let at = demand.today();
         let outlook = Outlook::new(&demand, &at);
         let away: Vec<usize> = (0..8).filter(|&task| is_away(&demand, &outlook, task)).collect();
         assert_eq!(away, [7]);

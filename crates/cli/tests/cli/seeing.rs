@@ -109,7 +109,7 @@ fn a_run_is_explained() {
     let task = explain(&["--task", "71", "-o", "json"]).json();
     assert_eq!(task["actions"].as_array().unwrap().len(), 1, "{task}");
     let action = task["actions"][0]["action"].as_str().unwrap();
-    assert!(action.contains("95.0 % of its faults are on memory there"), "{action}");
+    assert!(action.contains("95.0 % of what it uses lies there"), "{action}");
     let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
     assert!(page.stdout.contains("12 in use at that moment"), "{page}");
     let never = explain(&["--task", "72"]);

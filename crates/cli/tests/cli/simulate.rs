@@ -165,7 +165,7 @@ fn a_page_is_written() {
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(page.contains("<svg") && page.contains("node 1") && page.contains("process&nbsp;2"));
     assert!(page.contains("Where tasks spent their time") && page.contains("user code"));
-    assert!(page.contains("place task") && page.contains("of its faults"), "{page}");
+    assert!(page.contains("place task") && page.contains("of what it uses"), "{page}");
     let two = ["simulate", "numa02", "--machine", "2x4", "--placement", "off,bind", "--html", "x"];
     run(&mut numaherd(&two)).refuses(1, &["--html", "one run"]);
 }

@@ -266,6 +266,7 @@ impl Machine for Shared {
         Ok(Topology {
             nodes: (0..kernel.nodes).map(node).collect(),
             distances: (0..kernel.nodes).map(row).collect(),
+            siblings: Vec::new(),
         })
     }
 

@@ -76,16 +76,22 @@ fn gather(
         if from == place || !assignment.allows(task, place) {
             continue;
         }
-        if !assignment.has_room(task, place) {
+        let has_room = assignment.has_room(task, place);
+        if !has_room || assignment.crowding(task, from, place).0 > 0 {
             let near = partners.of(demand, assignment, task, place, from);
             let fits = |partner: &usize| {
                 stranger(partner)
                     && assignment.allows(*partner, from)
                     && assignment.carries((task, from), (*partner, place))
             };
-            let Some(partner) = near.into_iter().find(fits) else { break };
-            done.push((partner, place));
-            assignment.put(partner, from);
+            match near.into_iter().find(fits) {
+                Some(partner) => {
+                    done.push((partner, place));
+                    assignment.put(partner, from);
+                }
+                None if has_room => {}
+                None => break,
+            }
         }
         done.push((task, from));
         assignment.put(task, place);

@@ -243,7 +243,7 @@ mod tests {
         let told = actions(&log(), About::Task(5));
         assert_eq!(told.len(), 1);
         assert_eq!((told[0].seconds, told[0].outcome.as_str()), (1.0, "done"));
-        assert!(told[0].action.contains("87.6 % of its faults are on memory there"), "{told:?}");
+        assert!(told[0].action.contains("87.6 % of what it uses lies there"), "{told:?}");
         let told = actions(&log(), About::Task(6));
         assert_eq!(told.iter().map(|told| told.times).collect::<Vec<_>>(), [2, 1]);
         assert!(told[1].outcome.contains("the check refused: node 1 is full"), "{told:?}");

@@ -101,7 +101,7 @@ mod tests {
             free: Bytes(1),
         };
         let topology =
-            Topology { nodes: vec![node(0, "0-1"), node(1, "2-3")], distances: Vec::new() };
+            Topology { nodes: vec![node(0, "0-1"), node(1, "2-3")], ..Topology::default() };
         let state = State {
             raw,
             nodes: nodes.parse().unwrap(),

@@ -1,0 +1,42 @@
+//! What each node can take: pages, and tasks that claim a CPU.
+
+use numaherd_model::{Node, Snapshot};
+
+/// Free memory that a node keeps above its high watermark, per mille of its memory: what the check
+/// asks for.
+const MARGIN_PERMILLE: u64 = 20;
+
+/// Pages that a node can take: what is free above its high watermark and a margin.
+#[must_use]
+pub fn pages(snapshot: &Snapshot, node: &Node) -> u64 {
+    let state = snapshot.node(node.id);
+    let (free, high) = state.map_or((0, 0), |state| (state.free.0, state.high_watermark.0));
+    let margin = node.memory.0 / snapshot.page_size.0.max(1) * MARGIN_PERMILLE / 1000;
+    free.saturating_sub(high + margin)
+}
+
+/// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
+/// tasks than those, its fair part of them (of all CPUs, where nothing is left), rounded up.
+#[must_use]
+pub fn tasks(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
+    let free = |node: &Node| {
+        let cpus = node.cpus.difference(&snapshot.isolated).len();
+        cpus.saturating_sub(snapshot.others(node.id))
+    };
+    let nodes = &snapshot.topology.nodes;
+    let mut room: Vec<usize> = nodes.iter().map(free).collect();
+    if claims > room.iter().sum() {
+        if room.iter().all(|&free| free == 0) {
+            room = nodes.iter().map(|node| node.cpus.len()).collect();
+        }
+        room = parts(&room, claims);
+    }
+    room
+}
+
+/// The fair part of so many tasks that each node gets by its room, rounded up.
+#[must_use]
+pub fn parts(room: &[usize], tasks: usize) -> Vec<usize> {
+    let all = room.iter().sum::<usize>().max(1);
+    room.iter().map(|room| (tasks * room).div_ceil(all)).collect()
+}
