@@ -135,15 +135,8 @@ impl Herd {
         let mut before = std::mem::take(&mut self.tasks).into_iter().peekable();
         let meet = |task: &Task| {
             while before.next_if(|known| known.id < task.id).is_some() {}
-            let new = Known {
-                id: task.id,
-                first_seen: snapshot.time,
-                placed_at: None,
-                waits: relief::Waits::new(task),
-                away: Nanos(0),
-                traffic: (0, snapshot.time),
-            };
-            let mut known = before.next_if(|known| known.id == task.id).unwrap_or(new);
+            let known = before.next_if(|known| known.id == task.id);
+            let mut known = known.unwrap_or_else(|| Known::new(task, snapshot));
             known.waits.see(task, snapshot.time);
             known
         };
@@ -214,6 +207,9 @@ impl Placement for Herd {
         let snapshot = told.as_ref().unwrap_or(snapshot);
         let demand = self.demand(snapshot);
         let today = demand.today();
+        for (known, &node) in self.tasks.iter_mut().zip(&today) {
+            known.is_on(node, snapshot.time);
+        }
         let strength_permille = demand.strength_permille(&today);
         let mut actions = self.releases(&demand, snapshot);
         let waiting = self.waits_for(&demand, snapshot);
@@ -224,7 +220,12 @@ impl Placement for Herd {
         let (at, outlook) = self.assign(&demand, &today, snapshot.time);
         let crowded = self.holds(&demand);
         actions.extend(self.placements(&demand, &outlook, &at, |_| crowded, snapshot.time));
-        let mut follow = pages::follow(snapshot, &demand, &outlook);
+        let stays = |i: usize| !self.tasks[i].is_restless(snapshot.time) || at[i] != today[i];
+        let stays = |i: usize| crowded || demand.tasks[i].placed || stays(i);
+        let mut follow = pages::follow(snapshot, &demand, &outlook, |b| {
+            let there = |user: &&(usize, u64)| at[user.0] == outlook.of(b).memory && stays(user.0);
+            demand.bundles[b].users.iter().filter(there).map(|user| user.1).sum()
+        });
         follow.retain(|action| self.may_move_again(action, snapshot.time));
         if self.mechanisms.interleave {
             follow.extend(self.gathered(snapshot, &demand, &outlook, &follow));

@@ -39,9 +39,15 @@ pub fn most(snapshot: &Snapshot) -> Pages {
     Pages(in_time.max(LEAST_BYTES.pages(snapshot.page_size).0))
 }
 
-/// The moves, most misplaced first.
+/// The moves, most misplaced first. `stays` answers how much weight of a bundle's users will be beside its memory for
+/// longer than a moment.
 #[must_use]
-pub fn follow(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Action> {
+pub fn follow(
+    snapshot: &Snapshot,
+    demand: &Demand,
+    outlook: &Outlook,
+    stays: impl Fn(usize) -> u64,
+) -> Vec<Action> {
     if snapshot.kernel_tiering {
         return Vec::new();
     }
@@ -55,10 +61,15 @@ pub fn follow(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook) -> Vec<Ac
         if permille < MIN_USE_PERMILLE {
             continue;
         }
+        let before = moves.len();
         for &r in &bundle.regions {
             if let Some(pages) = misplaced(snapshot, r, demand.nodes[to]) {
                 moves.push((pages, Reverse(r), demand.nodes[to], permille as u32));
             }
+        }
+        // Most memory lies where it should: it is asked only where some does not.
+        if moves.len() > before && stays(b) * 1000 < all * MIN_USE_PERMILLE {
+            moves.truncate(before);
         }
     }
     // Of many only the first go.
@@ -110,7 +121,7 @@ mod tests {
     fn planned(scene: &Scene, at: &[usize]) -> Vec<(u64, u32)> {
         let snapshot = scene.snapshot();
         let demand = Demand::new(&snapshot);
-        let actions = follow(&snapshot, &demand, &Outlook::new(&demand, at));
+        let actions = follow(&snapshot, &demand, &Outlook::new(&demand, at), |_| u64::MAX / 1000);
         let of = |action: &Action| match action {
             Action::MovePages { pages, to, .. } => (pages.0, to.0),
             other => panic!("{other:?}"),

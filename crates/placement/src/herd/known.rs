@@ -1,8 +1,12 @@
 //! What herd remembers of a task.
 
-use numaherd_model::{Nanos, TaskId};
+use numaherd_model::{Nanos, Snapshot, Task, TaskId};
 
 use crate::relief;
+
+/// Memory does not follow a task that is not held and came to its node within this time. Guessed: where the
+/// scheduler takes it to and fro it is gone before its pages have come.
+const RESTLESS: Nanos = Nanos(500_000_000);
 
 /// How long the most that a task asked of memory counts. Guessed: so long that a group which was spread,
 /// and asks for less since, is not brought together and spread again and again.
@@ -19,9 +23,38 @@ pub struct Known {
     pub away: Nanos,
     /// The most bytes a second that it asked of memory of late, and when.
     pub traffic: (u64, Nanos),
+    /// The node it was on when it was seen last, by index, and when it was seen to have come there from another.
+    node: Option<usize>,
+    came_at: Option<Nanos>,
 }
 
 impl Known {
+    /// A task that is seen for the first time.
+    pub fn new(task: &Task, snapshot: &Snapshot) -> Known {
+        Known {
+            id: task.id,
+            first_seen: snapshot.time,
+            placed_at: None,
+            waits: relief::Waits::new(task),
+            away: Nanos(0),
+            traffic: (0, snapshot.time),
+            node: None,
+            came_at: None,
+        }
+    }
+
+    /// It is on this node, by index.
+    pub fn is_on(&mut self, node: usize, now: Nanos) {
+        if self.node.replace(node).is_some_and(|before| before != node) {
+            self.came_at = Some(now);
+        }
+    }
+
+    /// Whether it came to its node of late.
+    pub fn is_restless(&self, now: Nanos) -> bool {
+        self.came_at.is_some_and(|at| now.since(at) < RESTLESS)
+    }
+
     /// The most that a task asked of memory of late, with what it asks now.
     pub fn peak(&mut self, bytes: u64, now: Nanos) -> u64 {
         if bytes >= self.traffic.0 || now.since(self.traffic.1) >= PEAK {

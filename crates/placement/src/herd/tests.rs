@@ -248,3 +248,25 @@ fn who_has_no_choice_does_not_make_moves_of_others_cheaper() {
     let places = |action: &Action| matches!(action, Action::PlaceTask { .. });
     assert!(!plan.actions.iter().any(places), "{plan:?}");
 }
+
+#[test]
+fn memory_does_not_follow_whom_the_scheduler_takes_to_and_fro() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 1000);
+    scene.region(0, &[(1, 400)], &[(0, 512)]);
+    scene.edit().costs.page_move = Nanos(1);
+    let mut herd = Herd::new();
+    let moves = |plan: &Plan| plan.actions.iter().any(|a| matches!(a, Action::MovePages { .. }));
+    let places = |plan: &Plan| plan.actions.iter().any(|a| matches!(a, Action::PlaceTask { .. }));
+    let mut after = |milliseconds: u64, cpu: u32| {
+        scene.edit().time.0 += milliseconds * 1_000_000;
+        scene.edit().tasks[0].last_cpu = numaherd_model::CpuId(cpu);
+        let plan = herd.decide(&scene.snapshot());
+        assert!(!places(&plan), "{plan:?}");
+        moves(&plan)
+    };
+    assert!(!after(0, 0));
+    assert!(!after(100, 4), "it has just come");
+    assert!(!after(100, 0) && !after(100, 5) && !after(400, 6), "it comes and goes");
+    assert!(after(100, 7), "it has been there for half a second");
+}
