@@ -51,7 +51,7 @@ impl Awake {
         };
         for task in &mut snapshot.tasks {
             if sleeps(task) && task.claims_cpu() && is_doubtful(task) {
-                task.busy_permille = 0;
+                (task.busy_permille, task.waiting_permille) = (0, 0);
             }
         }
         let can_wait = since >= STALE && !self.converged && !self.looks_again;
@@ -73,7 +73,7 @@ impl Awake {
         let mut tasks = snapshot.tasks.iter().filter(known);
         let runs = |task: &Task| task.state == TaskState::Runnable;
         tasks.clone().any(|task| task.claims_cpu() && sleeps(task))
-            && tasks.any(|task| runs(task) && task.is_idle())
+            && tasks.any(|task| runs(task) && !task.claims_cpu())
     }
 
     fn has_seen(&self, task: &Task) -> bool {

@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use numaherd_model::{
-    Costs, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos, NodeId, NodeState,
-    Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Task, TaskId, Topology, WorldError,
+    Costs, Counters, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos, NodeId,
+    NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Spent, Task, TaskId,
+    Topology, WorldError,
 };
 
 use crate::ReadError;
@@ -57,7 +58,7 @@ pub struct LiveMachine {
     custody: Custody,
     processes: BTreeMap<TaskId, ProcessId>,
     /// When each task was seen last, and how long it had run and waited then.
-    last_run: BTreeMap<TaskId, (Nanos, Nanos, Nanos)>,
+    spent: BTreeMap<TaskId, Spent>,
     nodes: Option<(Nanos, Vec<NodeState>, bool)>,
     isolated: CpuSet,
     others: others::Others,
@@ -104,7 +105,7 @@ impl LiveMachine {
             known: BTreeSet::new(),
             custody: Custody::default(),
             processes: BTreeMap::new(),
-            last_run: BTreeMap::new(),
+            spent: BTreeMap::new(),
             nodes: None,
             others: others::Others::default(),
             policies: resident::Policies::default(),
@@ -275,11 +276,9 @@ impl LiveMachine {
         let wait_time = schedstat.map_or(Nanos(0), |s| s.wait_time);
         // A task seen for the first time: over its whole life.
         let born = Nanos(now.0.saturating_sub(age.0));
-        let (then, ran, waited) = self
-            .last_run
-            .insert(stat.id, (now, cpu_time, wait_time))
-            .unwrap_or((born, Nanos(0), Nanos(0)));
-        let permille = |time: Nanos| (time.0 * 1000 / now.since(then).0.max(1)).min(1000) as u32;
+        let spent = self.spent.entry(stat.id).or_insert_with(|| Spent::born(born));
+        let counters = Counters { at: now, ran: cpu_time, waited: wait_time };
+        let (busy_permille, waiting_permille) = spent.see(counters);
         self.processes.insert(stat.id, process);
         let system = self.system.as_mut();
         // Page tables show what faults do not.
@@ -296,8 +295,8 @@ impl LiveMachine {
             cpus_allowed: allowed,
             last_cpu: stat.last_cpu,
             cpu_time,
-            busy_permille: permille(cpu_time.since(ran)),
-            waiting_permille: permille(wait_time.since(waited)),
+            busy_permille,
+            waiting_permille,
             age,
             state: stat.task_state(),
             faults: Vec::new(),
@@ -363,7 +362,7 @@ impl Observe for LiveMachine {
             }
             None => Vec::new(),
         };
-        self.last_run.retain(|id, _| alive(id));
+        self.spent.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         self.others.fill(&mut nodes, &self.topology);
         let mut snapshot = Snapshot {

@@ -17,6 +17,7 @@ mod plan;
 pub mod scene;
 mod set;
 mod snapshot;
+mod spent;
 mod topology;
 
 pub use access::{Access, AccessSource};
@@ -34,4 +35,5 @@ pub use snapshot::{
     CLAIMS_A_CPU, CONVERGED_PERMILLE, Costs, EvidenceGrade, MIN_FAULTS, NodeFaults, NodeState,
     Region, RegionUse, Resident, SharedRange, Sharing, Snapshot, Task, TaskState, Traffic,
 };
+pub use spent::{Counters, Spent};
 pub use topology::{Distances, Node, Topology};

@@ -13,7 +13,7 @@ use crate::{
 /// stack and libraries says nothing of its working set.
 pub const MIN_FAULTS: u64 = 48;
 
-/// Busy per mille from which a task claims a CPU.
+/// Per mille of the time that a task runs or waits for a CPU, from which it claims one.
 pub const CLAIMS_A_CPU: u32 = 250;
 
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
@@ -107,16 +107,10 @@ pub struct Task {
 }
 
 impl Task {
-    /// Whether it is busy enough to claim a CPU.
+    /// Whether it has enough to do to claim a CPU, however seldom it gets one.
     #[must_use]
     pub fn claims_cpu(&self) -> bool {
-        self.busy_permille >= CLAIMS_A_CPU
-    }
-
-    /// Whether it has little to do, and not only few chances to.
-    #[must_use]
-    pub fn is_idle(&self) -> bool {
-        self.busy_permille + self.waiting_permille < CLAIMS_A_CPU
+        self.busy_permille + self.waiting_permille >= CLAIMS_A_CPU
     }
 
     /// All its faults, in pages, decayed.

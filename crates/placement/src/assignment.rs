@@ -132,7 +132,12 @@ impl<'a> Assignment<'a> {
 
     /// Whether a node holds more of them than it should.
     pub fn is_overfull(&self, node: usize) -> bool {
-        self.load[node] > self.demand.capacity[node] || self.is_saturated(node)
+        self.is_crowded(node) || self.is_saturated(node)
+    }
+
+    /// Whether it holds more tasks than it should.
+    pub fn is_crowded(&self, node: usize) -> bool {
+        self.load[node] > self.demand.capacity[node] + self.demand.slack[node]
     }
 
     /// Whether its tasks ask more of a node's memory than it should be given.

@@ -148,6 +148,8 @@ pub struct Demand {
     pub room: Vec<u64>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
+    /// Tasks that each may keep beyond that.
+    pub slack: Vec<usize>,
     /// What it costs that tasks share cores.
     pub cores: Cores,
     /// What the memory of each node may be given: no limit, until [`Bandwidth::new`] says more.
@@ -182,11 +184,13 @@ impl Demand {
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
+        let capacity = room::tasks(snapshot, claims);
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
-            capacity: room::tasks(snapshot, claims),
+            slack: room::slack(snapshot, claims, &capacity),
+            capacity,
             cores: if mechanisms.cores {
                 Cores::new(snapshot)
             } else {

@@ -333,7 +333,7 @@ impl Herd {
             } else if squeezed {
                 self.tasks[i].waits.relieve(now);
                 Reason::Squeezed { permille: task.waiting_permille }
-            } else if task.is_idle() && self.settled(i, now) {
+            } else if !task.claims_cpu() && self.settled(i, now) {
                 Reason::Idle { permille: task.busy_permille }
             } else {
                 continue;

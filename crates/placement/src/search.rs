@@ -73,7 +73,7 @@ fn relieve(demand: &Demand, assignment: &mut Assignment) {
         if !assignment.is_overfull(full) {
             continue;
         }
-        let crowded = assignment.load()[full] > demand.capacity[full];
+        let crowded = assignment.is_crowded(full);
         let members = assignment.members(full).iter().copied();
         let leavers = members.filter(|&task| crowded || demand.tasks[task].traffic > 0);
         let leavers: Vec<usize> = leavers.collect();

@@ -233,7 +233,8 @@ fn ratios(cells: &[&Cell], bind: &[&Cell]) -> Vec<f64> {
         let work = bind.amount as f64 / cell.amount as f64;
         Some(cell.seconds / bind.seconds * work)
     };
-    cells.iter().filter_map(ratio).collect()
+    // Of what takes no time there is none.
+    cells.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()).collect()
 }
 
 /// The run nearest the median, the first of equals.
@@ -343,6 +344,14 @@ pub(crate) mod tests {
         let results = Comparison::placements(&["off".into(), "bind".into()], &cells);
         assert_eq!(results[0].ratio_to_bind, Some(2.0));
         assert_eq!((results[0].throughput.median, results[1].throughput.median), (100.0, 200.0));
+    }
+
+    #[test]
+    fn what_takes_no_time_has_no_ratio() {
+        let cells = [cell("bind", 0, 0.0), cell("off", 0, 0.0), cell("herd", 0, 1.0)];
+        let names = ["off", "bind", "herd"].map(String::from);
+        let results = Comparison::placements(&names, &cells);
+        assert!(results.iter().all(|result| result.ratio_to_bind.is_none()), "{results:?}");
     }
 
     /// Seven rounds at 1.5 but for one at 1.6: the interval is that of a median of seven.

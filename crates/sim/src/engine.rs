@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use numaherd_model::{CpuSet, HintingFault, Nanos, NodeId, ProcessId, TaskId, Topology};
+use numaherd_model::{CpuSet, HintingFault, Nanos, NodeId, ProcessId, Spent, TaskId, Topology};
 use numaherd_scheduling::{Domains, Queue};
 
 use crate::account::{Account, LockUse, Place};
@@ -86,6 +86,8 @@ pub(crate) struct Process {
     pub alive: usize,
     /// Who comes when it ends, if anybody does.
     pub kind: usize,
+    /// Which of the machine's parts is its own, of how many, where processes share that out.
+    pub part: (usize, usize),
     /// Lines gone over, and those of an operation.
     pub lines: f64,
     pub lines_per_operation: Option<f64>,
@@ -146,8 +148,9 @@ pub(crate) struct Rest {
     pub allowed: CpuSet,
     pub owner: CpuSet,
     pub home: Option<NodeId>,
-    /// When it was looked at last, and the CPU time that it had used and waited for until then.
-    pub observed: (u64, u64, u64),
+    /// When it began, and how it spent its time since.
+    pub born: u64,
+    pub spent: Spent,
     /// Time that it waited for a CPU, but for what it is waiting now.
     pub waited_ns: u64,
     /// CPU time until its access is sampled next, where they are.
@@ -170,7 +173,7 @@ pub(crate) struct Span {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Step {
     class: Option<(Class, f64)>,
-    begun: u64,
+    pub begun: u64,
     /// Which it is, among the process's.
     block: u32,
     /// It is in the CPU's last-level cache.
@@ -222,7 +225,7 @@ pub struct Sim {
     pub(crate) tasks: Vec<Task>,
     pub(crate) rest: Vec<Rest>,
     /// By CPU.
-    steps: Vec<Step>,
+    pub(crate) steps: Vec<Step>,
     pub(crate) running: Vec<Option<usize>>,
     pub(crate) queues: Vec<Queue>,
     pub(crate) load: Vec<u32>,
@@ -266,9 +269,10 @@ impl Sim {
     /// The workload on the machine, about to start.
     ///
     /// # Errors
-    /// [`SimError::Unfit`] if its memory does not fit.
+    /// [`SimError::Unfit`] if its memory does not fit, or it has too many threads there.
     pub fn new(machine: &Machine, workload: &Workload, options: Options) -> Result<Sim, SimError> {
         let cpus = machine.cpus();
+        workload.check_threads(cpus)?;
         let mut sim = Sim {
             topology: machine.topology(),
             domains: machine.domains(),

@@ -160,7 +160,8 @@ impl Sim {
         let reads = self.fabric.wait_ns(self.fabric.class(at, from, false));
         let writes = self.fabric.wait_ns(self.fabric.class(at, to, true));
         // A load and a store stream side by side.
-        let alone = self.machine.line_ns(at, from, true).max(self.machine.line_ns(at, to, true));
+        let all = self.machine.cpu.threads_per_core;
+        let alone = self.machine.line_ns(at, from, all).max(self.machine.line_ns(at, to, all));
         (BLOCK_BYTES as f64 / LINE_BYTES * (alone + reads + writes)) as u64
     }
 

@@ -36,7 +36,7 @@ pub struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    /// For process `index` of `processes`.
+    /// For process `index` of the `processes` of its kind that are there at once.
     #[must_use]
     pub fn new(
         machine: &Machine,

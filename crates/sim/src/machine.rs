@@ -62,8 +62,10 @@ pub struct Machine {
 /// A CPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cpu {
-    /// What a thread writes to local memory, its siblings busy and nobody waiting for memory.
+    /// What a thread writes to the nearest memory, its siblings busy and nobody waiting for memory.
     pub stream_mb_s: f64,
+    /// How far that memory is, in nanoseconds.
+    pub nearest_ns: f64,
     /// Of the time for a line, what does not depend on where the line is.
     pub work_ns: f64,
     /// What a read line waits for memory, of what a written one does.
@@ -190,17 +192,16 @@ impl Machine {
     }
 
     /// Nanoseconds in which a thread on node `from` deals with a line of node `to` while nobody
-    /// waits for memory; `crowded`: its siblings are busy too.
+    /// waits for memory, and so many threads of its core are busy, itself among them.
     #[must_use]
-    pub fn line_ns(&self, from: usize, to: usize, crowded: bool) -> f64 {
-        (self.cpu.work_ns + self.stall_ns(from, self.latency_ns[from][to])) * self.alone(crowded)
+    pub fn line_ns(&self, from: usize, to: usize, busy: u32) -> f64 {
+        (self.cpu.work_ns + self.stall_ns(self.latency_ns[from][to])) * self.alone(busy)
     }
 
-    /// Of that of a thread with busy siblings on node `from`, what depends on where the line is: so many
-    /// nanoseconds away.
-    fn stall_ns(&self, from: usize, latency_ns: f64) -> f64 {
+    /// Of that of a thread with busy siblings, what depends on where the line is: so many nanoseconds away.
+    fn stall_ns(&self, latency_ns: f64) -> f64 {
         let stall_ns = LINE_BYTES * 1000.0 / self.cpu.stream_mb_s - self.cpu.work_ns;
-        stall_ns * (latency_ns / self.latency_ns[from][from])
+        stall_ns * (latency_ns / self.cpu.nearest_ns)
     }
 
     /// For each CPU, the index of its last-level cache, where they count.
@@ -215,13 +216,21 @@ impl Machine {
     }
 
     /// A thread alone on its core has all of its pipelines and misses in flight to itself: of the time
-    /// that it takes with busy siblings, so much.
-    fn alone(&self, crowded: bool) -> f64 {
-        if crowded {
-            1.0
-        } else {
-            self.cpu.smt_speedup_percent / (100.0 * f64::from(self.cpu.threads_per_core))
-        }
+    /// that it takes with all siblings busy, so much with `busy` of the core's threads. Each of these adds as much to
+    /// what the core does (guessed: more than two are rarely measured).
+    ///
+    /// Example: four threads that do 160 % of one together, 40 % each. Two do 120 %, 60 % each: two thirds of the time;
+    /// alone it is two fifths.
+    fn alone(&self, busy: u32) -> f64 {
+        let threads = f64::from(self.cpu.threads_per_core);
+        let together = |busy: f64| match self.cpu.threads_per_core {
+            1 => 1.0,
+            _ => {
+                1.0 + (self.cpu.smt_speedup_percent / 100.0 - 1.0) * (busy - 1.0) / (threads - 1.0)
+            }
+        };
+        let busy = f64::from(busy);
+        (busy / together(busy)) / (threads / together(threads))
     }
 
     /// Nanoseconds a thread on node `from` waits for a line of node `to` that nothing announced,
@@ -232,15 +241,12 @@ impl Machine {
     }
 }
 
-/// Nanoseconds for a line: written alone on a core and with busy siblings, read likewise.
-type Line = [f64; 4];
-
-/// How a thread goes over lines: writing or only reading, its siblings busy, with how much of the machine's
-/// work for a line.
+/// How a thread goes over lines: writing or only reading, with so many threads of its core busy, itself among them,
+/// and with how much of the machine's work for a line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct How {
     pub writes: bool,
-    pub crowded: bool,
+    pub busy: u32,
     pub work: f64,
 }
 
@@ -249,50 +255,55 @@ pub(crate) struct How {
 #[derive(Clone, Debug)]
 pub(crate) struct Speeds {
     nodes: usize,
-    memory: Vec<Line>,
-    cached: Vec<Line>,
+    /// Threads of a core: so many figures there are for each line that is written, by how many of them are busy, and
+    /// as many for each that is read.
+    threads: usize,
+    memory: Vec<f64>,
+    cached: Vec<f64>,
     miss: Vec<f64>,
-    /// Of a line, alone and with busy siblings, what does not depend on where it is.
-    work_ns: [f64; 2],
+    /// Of a line, by how many are busy, what does not depend on where it is.
+    work_ns: Vec<f64>,
 }
 
 impl Speeds {
     pub(crate) fn of(machine: &Machine, huge_pages: bool) -> Speeds {
         let nodes = machine.node.len();
-        let work_ns = [false, true].map(|crowded| machine.cpu.work_ns * machine.alone(crowded));
-        let line = |from: usize, latency_ns: f64| {
-            let stall_ns = machine.stall_ns(from, latency_ns);
+        let threads = machine.cpu.threads_per_core;
+        let alone: Vec<f64> = (1..=threads).map(|busy| machine.alone(busy)).collect();
+        let line = |latency_ns: f64| -> Vec<f64> {
+            let stall_ns = machine.stall_ns(latency_ns);
             let less_ns = stall_ns * (1.0 - machine.cpu.read_stall);
-            let written = [false, true]
-                .map(|crowded| (machine.cpu.work_ns + stall_ns) * machine.alone(crowded));
-            let read = [false, true]
-                .map(|crowded| written[usize::from(crowded)] - less_ns * machine.alone(crowded));
-            [written[0], written[1], read[0], read[1]]
+            let written = alone.iter().map(|alone| (machine.cpu.work_ns + stall_ns) * alone);
+            let read =
+                written.clone().zip(&alone).map(|(written, alone)| written - less_ns * alone);
+            written.chain(read).collect()
         };
         let cached_ns = machine.llc.as_ref().map_or(f64::NAN, |llc| llc.latency_ns);
         let all = || (0..nodes).flat_map(|from| (0..nodes).map(move |to| (from, to)));
         Speeds {
             nodes,
-            memory: all().map(|(from, to)| line(from, machine.latency_ns[from][to])).collect(),
-            cached: (0..nodes).map(|from| line(from, cached_ns)).collect(),
+            threads: threads as usize,
+            memory: all().flat_map(|(from, to)| line(machine.latency_ns[from][to])).collect(),
+            cached: line(cached_ns),
             miss: all().map(|(from, to)| machine.miss_ns(from, to, huge_pages)).collect(),
-            work_ns,
+            work_ns: alone.iter().map(|alone| machine.cpu.work_ns * alone).collect(),
         }
     }
 
     /// From node `from`, of node `to`'s memory.
     pub(crate) fn line_ns(&self, from: usize, to: usize, how: How) -> f64 {
-        self.of_line(&self.memory[from * self.nodes + to], how)
+        let first = (from * self.nodes + to) * 2 * self.threads;
+        self.of_line(&self.memory[first..], how)
     }
 
-    /// Of its last-level cache. Of no meaning where those do not count.
-    pub(crate) fn cached_ns(&self, from: usize, how: How) -> f64 {
-        self.of_line(&self.cached[from], how)
+    /// Of the last-level cache. Of no meaning where those do not count.
+    pub(crate) fn cached_ns(&self, how: How) -> f64 {
+        self.of_line(&self.cached, how)
     }
 
-    fn of_line(&self, line: &Line, how: How) -> f64 {
-        let all_ns = line[usize::from(!how.writes) * 2 + usize::from(how.crowded)];
-        all_ns - self.work_ns[usize::from(how.crowded)] * (1.0 - how.work)
+    fn of_line(&self, line: &[f64], how: How) -> f64 {
+        let busy = how.busy as usize - 1;
+        line[usize::from(!how.writes) * self.threads + busy] - self.work_ns[busy] * (1.0 - how.work)
     }
 
     pub(crate) fn miss_ns(&self, from: usize, to: usize) -> f64 {
@@ -310,32 +321,55 @@ pub struct Routes {
 }
 
 impl Routes {
-    /// Fewest links, then the lower first one; `None` if two nodes are not connected.
+    /// As the emulated machine has them: fewest links, then least latency summed up, then the link named first; `None`
+    /// if two nodes are not connected.
     fn new(links: &[(usize, usize, f64)], latency_ns: &[Vec<f64>]) -> Option<Routes> {
-        let nodes = latency_ns.len();
         let both = |&(a, b, mb_s): &(usize, usize, f64)| [(a, b, mb_s), (b, a, mb_s)];
-        let mut directed: Vec<(usize, usize, f64)> = links.iter().flat_map(both).collect();
-        directed.sort_by_key(|&(a, b, _)| (a, b));
-        let mut via = vec![vec![None; nodes]; nodes];
-        for (from, row) in via.iter_mut().enumerate() {
-            row[from] = Some(Vec::new());
-            let mut reached = vec![from];
-            let mut at = 0;
-            while at < reached.len() {
-                let here = reached[at];
-                let path: Vec<usize> = row[here].clone()?;
-                for (link, &(a, b, _)) in directed.iter().enumerate() {
-                    if a == here && row[b].is_none() {
-                        row[b] = Some([&path[..], &[link]].concat());
-                        reached.push(b);
-                    }
-                }
-                at += 1;
+        let directed: Vec<(usize, usize, f64)> = links.iter().flat_map(both).collect();
+        let from = |from| ways_from(from, &directed, latency_ns).into_iter().collect();
+        let via = (0..latency_ns.len()).map(from).collect::<Option<Vec<_>>>()?;
+        Some(Routes { directed, via })
+    }
+}
+
+/// A way over links, with the latencies of its links summed up.
+#[derive(Clone)]
+struct Way {
+    sum_ns: f64,
+    links: Vec<usize>,
+}
+
+impl Way {
+    fn is_better(&self, known: &Way) -> bool {
+        let by_links = self.links.len().cmp(&known.links.len());
+        let by_latency = by_links.then(self.sum_ns.total_cmp(&known.sum_ns));
+        by_latency.then_with(|| self.links.cmp(&known.links)).is_lt()
+    }
+}
+
+/// For each node, the links from `from` to there.
+fn ways_from(
+    from: usize,
+    directed: &[(usize, usize, f64)],
+    latency_ns: &[Vec<f64>],
+) -> Vec<Option<Vec<usize>>> {
+    let mut best: Vec<Option<Way>> = vec![None; latency_ns.len()];
+    best[from] = Some(Way { sum_ns: 0.0, links: Vec::new() });
+    // Bellman and Ford: a way has fewer links than there are nodes.
+    for _ in 1..latency_ns.len() {
+        for (link, &(a, b, _)) in directed.iter().enumerate() {
+            let Some(way) = best[a].as_ref() else { continue };
+            if best[b].as_ref().is_some_and(|known| known.links.len() <= way.links.len()) {
+                continue;
+            }
+            let sum_ns = way.sum_ns + latency_ns[a][b];
+            let longer = Way { sum_ns, links: [&way.links[..], &[link]].concat() };
+            if best[b].as_ref().is_none_or(|known| longer.is_better(known)) {
+                best[b] = Some(longer);
             }
         }
-        let via = via.into_iter().map(|row| row.into_iter().collect::<Option<Vec<_>>>());
-        Some(Routes { via: via.collect::<Option<Vec<_>>>()?, directed })
     }
+    best.into_iter().map(|way| way.map(|way| way.links)).collect()
 }
 
 #[cfg(test)]

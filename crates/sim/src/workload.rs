@@ -385,6 +385,20 @@ impl Workload {
         Some(Wrong { process, phase: None, key: "threads", expected })
     }
 
+    /// Whether its threads can be simulated on a machine of so many CPUs, where some are as many as those.
+    ///
+    /// # Errors
+    /// [`SimError::Unfit`] if not.
+    pub fn check_threads(&self, cpus: usize) -> Result<(), SimError> {
+        let of = |process: &ProcessSpec| {
+            u64::from(process.copies).saturating_mul(process.threads_on(cpus) as u64)
+        };
+        let threads = self.process.iter().map(of).fold(0, u64::saturating_add);
+        let problem =
+            || format!("{threads} threads on {cpus} CPUs: at most {MOST_THREADS} are simulated");
+        if threads > MOST_THREADS { Err(SimError::Unfit { problem: problem() }) } else { Ok(()) }
+    }
+
     /// Bytes that all threads go over, on a machine of so many CPUs.
     #[must_use]
     pub fn bytes(&self, cpus: usize) -> f64 {

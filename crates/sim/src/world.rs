@@ -8,9 +8,9 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, Actuate, Bytes, Costs, CpuId, CpuSet, EvidenceGrade, HintingFault, Nanos, NodeId,
-    NodeState, Observe, Outcome, Pages, ProcessId, Refusal, RegionId, SkipReason, Snapshot, Task,
-    TaskId, TaskState, Traffic, WorldError,
+    Action, Actuate, Bytes, Costs, Counters, CpuId, CpuSet, EvidenceGrade, HintingFault, Nanos,
+    NodeId, NodeState, Observe, Outcome, Pages, ProcessId, Refusal, RegionId, SkipReason, Snapshot,
+    Task, TaskId, TaskState, Traffic, WorldError,
 };
 
 use crate::account::Place;
@@ -87,7 +87,7 @@ impl Observe for Sim {
 }
 
 impl Sim {
-    /// A task that has begun and not ended; its CPU time is up to its last block.
+    /// A task that has begun and not ended.
     fn observe_task(&mut self, t: usize) -> Option<Task> {
         let now = self.now;
         let process = &self.processes[self.tasks[t].process];
@@ -98,10 +98,14 @@ impl Sim {
         if task.state == State::Done {
             return None;
         }
-        let waits = if task.state == State::Waiting { now - task.since } else { 0 };
-        let waited = rest.waited_ns + waits;
-        let (then, ran, before) = std::mem::replace(&mut rest.observed, (now, task.cpu_ns, waited));
-        let permille = |ns: u64| (ns * 1000 / (now - then).max(1)).min(1000) as u32;
+        let (runs, waits) = match task.state {
+            State::Running => (now - self.steps[task.cpu].begun, 0),
+            State::Waiting => (0, now - task.since),
+            State::Asleep | State::Done => (0, 0),
+        };
+        let (cpu_time, waited) = (Nanos(task.cpu_ns + runs), Nanos(rest.waited_ns + waits));
+        let counters = Counters { at: Nanos(now), ran: cpu_time, waited };
+        let (busy_permille, waiting_permille) = rest.spent.see(counters);
         let sleeps = task.state == State::Asleep;
         Some(Task {
             fixed,
@@ -111,10 +115,10 @@ impl Sim {
             cpus_owner: rest.owner.clone(),
             home: rest.home,
             last_cpu: CpuId(task.cpu as u32),
-            cpu_time: Nanos(task.cpu_ns),
-            busy_permille: permille(task.cpu_ns - ran),
-            waiting_permille: permille(waited - before),
-            age: Nanos(now),
+            cpu_time,
+            busy_permille,
+            waiting_permille,
+            age: Nanos(now - rest.born),
             state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
             faults: Vec::new(),
             remote_faults: 0,

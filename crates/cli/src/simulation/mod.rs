@@ -118,7 +118,12 @@ impl Job<'_> {
         };
         let run = sim.finish();
         if run.unfinished {
-            bail!("{} does not end within {:.0} simulated seconds", self.workload.name, run.seconds)
+            bail!(
+                "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times",
+                self.workload.name,
+                self.placement,
+                run.seconds
+            )
         }
         Ok(Finished { run, seconds_to_converge: converged.map(Nanos::as_secs_f64), moves, sim })
     }

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use numaherd_model::{CpuId, CpuSet, ProcessId, TaskId};
+use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, Spent, TaskId};
 
 use super::{
     BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task, accesses,
@@ -33,8 +33,8 @@ impl Sim {
         for (kind, spec) in workload.process.iter().enumerate() {
             let first = spec.at_once.map_or(spec.copies, |at_once| at_once.min(spec.copies));
             self.queued.push(Queued { spec: spec.clone(), next: first });
-            for copy in 0..first {
-                self.add_process(kind, spec, (copy as usize, spec.copies as usize))?;
+            for part in 0..first as usize {
+                self.add_process(kind, spec, (part, first as usize))?;
             }
         }
         self.left = self.tasks.len();
@@ -56,24 +56,25 @@ impl Sim {
         }
     }
 
-    /// A process has ended: the next of its kind comes, if one is left. One for whose memory there
+    /// A process has ended: the next of its kind comes, if one is left, in its place. One for whose memory there
     /// is no room is passed over, as if it had been killed.
-    pub(super) fn begin_another(&mut self, kind: usize) {
+    pub(super) fn begin_another(&mut self, ended: usize) {
+        let (kind, part) = (self.processes[ended].kind, self.processes[ended].part);
         let queued = &mut self.queued[kind];
         if queued.next == queued.spec.copies {
             return;
         }
         queued.next += 1;
-        let (spec, copy) = (queued.spec.clone(), queued.next as usize - 1);
+        let spec = queued.spec.clone();
         let first = self.tasks.len();
         let free = self.free.clone();
-        if self.add_process(kind, &spec, (copy, spec.copies as usize)).is_err() {
+        if self.add_process(kind, &spec, part).is_err() {
             self.free = free;
             self.rest.truncate(first);
             for task in self.tasks.drain(first..) {
                 self.load[task.cpu] -= 1;
             }
-            return self.begin_another(kind);
+            return self.begin_another(ended);
         }
         for t in first..self.tasks.len() {
             self.tasks[t].turn_end = 0;
@@ -97,7 +98,7 @@ impl Sim {
         let first = self.tasks.len() - threads;
         if let Some(task) = self.tasks.get_mut(first) {
             let node = self.node_of[task.cpu];
-            let line_ns = self.machine.line_ns(node, node, true);
+            let line_ns = self.machine.line_ns(node, node, self.machine.cpu.threads_per_core);
             let clear_ns = (blocks * BLOCK_BYTES) as f64 / LINE_BYTES * line_ns;
             let ns = faults * self.machine.kernel.fault_ns + clear_ns as u64;
             task.debt_ns += ns;
@@ -109,9 +110,9 @@ impl Sim {
         &mut self,
         kind: usize,
         spec: &ProcessSpec,
-        share: (usize, usize),
+        part: (usize, usize),
     ) -> Result<(), SimError> {
-        let layout = Layout::new(&self.machine, spec, self.options.tie, share);
+        let layout = Layout::new(&self.machine, spec, self.options.tie, part);
         let threads = spec.threads_on(self.machine.cpus());
         let process = self.processes.len();
         let slices = layout.slices();
@@ -140,9 +141,10 @@ impl Sim {
             let wanted = layout.memory(block, slice, &slice_node);
             let home = self.allocate(wanted).ok_or_else(|| SimError::Unfit {
                 problem: format!(
-                    "the workload's memory does not fit the machine: process {process} needs {} \
-                     MiB: give --size, or the machine more memory",
-                    spec.memory_mib
+                    "the workload's memory does not fit the machine: process {process} needs {} MiB \
+                     and finds room for {}: give --size, or the machine more memory",
+                    spec.memory_mib,
+                    (block as u64 * BLOCK_BYTES) >> 20
                 ),
             })?;
             blocks.push(Block { home: home as u8, armed: false });
@@ -171,6 +173,7 @@ impl Sim {
             lock_since: 0,
             alive: threads,
             kind,
+            part,
             lines: 0.0,
             lines_per_operation: spec.lines_per_operation,
         });
@@ -210,7 +213,8 @@ impl Sim {
             owner: allowed.clone(),
             allowed,
             home: None,
-            observed: (0, 0, 0),
+            born: self.now,
+            spent: Spent::born(Nanos(self.now)),
             waited_ns: 0,
             sample_ns: accesses::EVERY_NS,
             bytes_before: 0.0,

@@ -76,10 +76,10 @@ impl Sim {
         if writes && !scattered {
             self.take_from_others(cpu, p, b);
         }
-        let how = || How { writes, crowded: self.is_crowded(cpu), work };
+        let how = || How { writes, busy: self.busy_threads(cpu), work };
         let line_ns = match (scattered, is_cached) {
             (true, _) => self.speeds.miss_ns(from, home),
-            (_, true) => self.speeds.cached_ns(from, how()),
+            (_, true) => self.speeds.cached_ns(how()),
             (_, false) => self.speeds.line_ns(from, home, how()),
         };
         let alone_ns = line_ns + compute_ns;
@@ -160,11 +160,12 @@ impl Sim {
         }
     }
 
-    /// Whether another thread of the CPU's core is busy.
-    fn is_crowded(&self, cpu: usize) -> bool {
+    /// How many threads of the CPU's core are busy, with the one that is about to be.
+    fn busy_threads(&self, cpu: usize) -> u32 {
         let threads = self.machine.cpu.threads_per_core as usize;
         let first = cpu / threads * threads;
-        (first..first + threads).any(|other| other != cpu && self.running[other].is_some())
+        let others = (first..first + threads).filter(|&other| other != cpu);
+        1 + others.filter(|&other| self.running[other].is_some()).count() as u32
     }
 
     /// The task's small pages have moved: its lines come.
@@ -320,7 +321,7 @@ impl Sim {
                 balancing.process_ended(self.processes[p].id, self);
                 self.options.balancing = Some(balancing);
             }
-            self.begin_another(self.processes[p].kind);
+            self.begin_another(p);
         } else if !self.processes[p].waiting_at_barrier.is_empty() {
             self.open_barrier(p, 0);
         }

@@ -105,6 +105,27 @@ fn processes_come_when_others_end() {
     assert_eq!((run.thread_seconds.len(), sim.memory()), (10, memory));
 }
 
+#[test]
+fn more_threads_than_can_be_simulated_are_refused() {
+    let text = "title = \"t\"\n[[process]]\ncopies = 3000\nthreads_per_cpu = 100\nmemory_mib = 16\n\
+        [[process.phase]]\nmemory = \"all\"\ntimes = 1\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let refused = Sim::new(&small(), &workload, options(Tie::Free)).err().unwrap().to_string();
+    assert!(refused.contains("1200000 threads on 4 CPUs: at most 1000000"), "{refused}");
+}
+
+#[test]
+fn processes_that_come_later_take_the_places_of_those_that_ended() {
+    let text = "title = \"t\"\n[[process]]\ncopies = 40\nat_once = 4\nthreads = 1\nmemory_mib = 16\n\
+        start = \"own-thread\"\n[[process.phase]]\nmemory = \"all\"\ntimes = 10\n";
+    let workload = Workload::parse("t", "t", text).unwrap();
+    let of = |tie| Sim::new(&small(), &workload, options(tie)).unwrap().finish();
+    let [free, bind] = [Tie::Free, Tie::Bind].map(of);
+    // Two on each node at any time, whether they are tied or not.
+    close(bind.seconds / free.seconds, 1.0);
+    assert!(bind.local_share > 0.999 && bind.thread_seconds.len() == 40);
+}
+
 /// A process of four threads and 32 MiB, two on each of two nodes.
 fn four(process: &str, phases: &str) -> Workload {
     let text =

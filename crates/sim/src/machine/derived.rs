@@ -38,6 +38,7 @@ impl Machine {
             title: format!("made from {name}"),
             cpu: Cpu {
                 stream_mb_s: STREAM_MB_S,
+                nearest_ns: 100.0,
                 work_ns: 0.0,
                 read_stall: 1.0,
                 threads_per_core: 1,

@@ -203,7 +203,9 @@ impl File {
         self.check_prefetch()?;
         let nodes = self.node.len();
         let latency_ns = self.latencies()?;
-        let cpu = self.cpu(latency_ns[0][0])?;
+        let own = (0..latency_ns.len()).filter(|&node| self.node[node].is_home());
+        let nearest_ns = own.map(|node| latency_ns[node][node]).fold(f64::INFINITY, f64::min);
+        let cpu = self.cpu(nearest_ns)?;
         let memory_mb_s = match &self.memory {
             Some(memory) => memory.bandwidth_mb_s.expand("memory.bandwidth_mb_s", nodes)?,
             None => vec![f64::INFINITY; nodes],
@@ -344,7 +346,7 @@ impl File {
         Ok(Some(Llc { bytes: llc.bytes, latency_ns: llc.latency_ns, cpus }))
     }
 
-    fn cpu(&self, local_ns: f64) -> Result<Cpu, Wrong> {
+    fn cpu(&self, nearest_ns: f64) -> Result<Cpu, Wrong> {
         let threads_per_core = self.cpu.threads_per_core;
         let most = 100.0 * f64::from(threads_per_core);
         let smt_speedup_percent = self.cpu.smt_speedup_percent.unwrap_or(most);
@@ -363,7 +365,7 @@ impl File {
                 let (stores, loads) = (overlap(|p| p.store_overlap), overlap(|p| p.load_overlap));
                 let slow = most / smt_speedup_percent;
                 let work_ns = INSTRUCTIONS_PER_LINE * 1e9 / speed * slow;
-                let stream_mb_s = LINE_BYTES * 1000.0 / (work_ns + local_ns / stores);
+                let stream_mb_s = LINE_BYTES * 1000.0 / (work_ns + nearest_ns / stores);
                 (stream_mb_s, work_ns, stores / loads)
             }
             (None, None) => {
@@ -377,7 +379,14 @@ impl File {
             let expected = format!("sim.work_ns: 0 to the {line_ns:.1} ns of a whole line");
             return Err(("sim.work_ns", expected));
         }
-        Ok(Cpu { stream_mb_s, work_ns, read_stall, threads_per_core, smt_speedup_percent })
+        Ok(Cpu {
+            stream_mb_s,
+            nearest_ns,
+            work_ns,
+            read_stall,
+            threads_per_core,
+            smt_speedup_percent,
+        })
     }
 
     fn links(&self, latency_ns: &[Vec<f64>]) -> Result<Vec<(usize, usize, f64)>, Wrong> {

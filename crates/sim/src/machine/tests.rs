@@ -35,8 +35,8 @@ pub fn small() -> Machine {
 fn a_line_takes_as_long_as_the_file_says() {
     let machine = small();
     // 64 bytes at 1000 MB/s = 64 ns; twice the latency, twice the time.
-    assert_eq!(machine.line_ns(0, 0, true), 64.0);
-    assert_eq!(machine.line_ns(0, 1, true), 128.0);
+    assert_eq!(machine.line_ns(0, 0, 1), 64.0);
+    assert_eq!(machine.line_ns(0, 1, 1), 128.0);
 }
 
 #[test]
@@ -81,6 +81,46 @@ fn a_square_goes_round_its_corners() {
 }
 
 #[test]
+fn of_ways_of_as_many_links_the_nearest_is_taken_and_then_the_one_named_first() {
+    let links = [(0, 1, 1.0), (0, 2, 1.0), (1, 3, 1.0), (2, 3, 1.0)];
+    let by = |far: [usize; 2]| {
+        let mut latency_ns = vec![vec![20.0; 4]; 4];
+        (latency_ns[far[0]][far[1]], latency_ns[far[1]][far[0]]) = (30.0, 30.0);
+        let routes = Routes::new(&links, &latency_ns).unwrap();
+        routes.via[0][3].iter().map(|&link| routes.directed[link].1).collect::<Vec<_>>()
+    };
+    assert_eq!([by([1, 3]), by([2, 3]), by([0, 3])], [[2, 3], [1, 3], [1, 3]]);
+    assert!(Routes::new(&links[..2], &vec![vec![20.0; 4]; 4]).is_none());
+}
+
+#[test]
+fn the_order_of_nodes_changes_nothing_and_whose_own_memory_is_slow_waits_for_it() {
+    let line = |latencies: &str, from| {
+        let text = SMALL.replace("[[100, 200], [200, 100]]", latencies);
+        Machine::parse("x", "x", &text).unwrap().line_ns(from, from, 1)
+    };
+    // The nearest memory is what a line of 64 ns is said of.
+    assert_eq!(
+        [line("[[100, 200], [200, 150]]", 0), line("[[100, 200], [200, 150]]", 1)],
+        [64.0, 96.0]
+    );
+    assert_eq!(
+        [line("[[150, 200], [200, 100]]", 0), line("[[150, 200], [200, 100]]", 1)],
+        [96.0, 64.0]
+    );
+}
+
+#[test]
+fn each_thread_of_a_core_that_begins_adds_to_what_the_core_does() {
+    let mut machine = small();
+    (machine.cpu.threads_per_core, machine.cpu.smt_speedup_percent) = (4, 160.0);
+    let rate = |busy: u32| f64::from(busy) * 64.0 / machine.line_ns(0, 0, busy);
+    let of_one = [1, 2, 3, 4].map(|busy| (rate(busy) / rate(1) * 1000.0).round() / 1000.0);
+    assert_eq!(of_one, [1.0, 1.2, 1.4, 1.6]);
+    assert_eq!(machine.line_ns(0, 0, 4), 64.0);
+}
+
+#[test]
 fn every_machine_that_comes_with_numaherd_is_sound_and_says_where_its_figures_come_from() {
     let kinds = ["published", "calibrated", "measured", "chosen", "guessed"];
     for name in Machine::names() {
@@ -97,8 +137,8 @@ fn every_machine_that_comes_with_numaherd_is_sound_and_says_where_its_figures_co
 fn a_file_for_the_emulated_machine_serves_too() {
     let machine = Machine::built_in("2x4").unwrap().unwrap();
     // Ten instructions at 100 million a second, and a miss of 100 or 300 ns.
-    assert!((machine.line_ns(0, 0, true) - 200.0).abs() < 1e-9);
-    assert!((machine.line_ns(0, 1, true) - 400.0).abs() < 1e-9);
+    assert!((machine.line_ns(0, 0, 1) - 200.0).abs() < 1e-9);
+    assert!((machine.line_ns(0, 1, 1) - 400.0).abs() < 1e-9);
 }
 
 #[test]

@@ -211,7 +211,7 @@ pub fn rates(
 /// writes to its memory alone, or, once they ask for more than the memory carries, an equal part of that.
 fn clear_ns(machine: &Machine, node: usize, clearing: usize) -> f64 {
     let full_ns = clearing as f64 * CLEARED_BYTES * 1000.0 / machine.memory_mb_s[node];
-    machine.line_ns(node, node, false).max(full_ns)
+    machine.line_ns(node, node, 1).max(full_ns)
 }
 
 #[cfg(test)]
