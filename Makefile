@@ -5,7 +5,7 @@ CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
 .PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
-    fidelity-test speed tools-test numad advise-test latency-test conformance fuzz pft lookups migration \
+    fidelity-test speed random-loads tools-test numad advise-test latency-test conformance fuzz pft lookups migration \
     dist results swarm manual clean
 
 demo: build
@@ -71,6 +71,12 @@ fidelity-test: build
 # What the emulation carries with every access observed, in instructions a second on two cores.
 speed: build
 	scripts/measure-speed
+
+# Herd beside off and the kernel on a hundred random machines and loads, simulated; six minutes.
+# WITHOUT=PART: without that part of it; LOADS=N: so many.
+LOADS ?= 100
+random-loads: deps
+	LOADS=$(LOADS) $(CARGO) test --release --locked --package numaherd --bin numaherd random_machines -- --nocapture
 
 # Other people's tools in the lab, unmodified.
 tools-test: build

@@ -12,7 +12,7 @@ use std::path::Path;
 use numaherd_model::{
     Costs, Counters, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos, NodeId,
     NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Spent, Task, TaskId,
-    Topology, WorldError,
+    TaskState, Topology, WorldError,
 };
 
 use crate::ReadError;
@@ -278,7 +278,8 @@ impl LiveMachine {
         let born = Nanos(now.0.saturating_sub(age.0));
         let spent = self.spent.entry(stat.id).or_insert_with(|| Spent::born(born));
         let counters = Counters { at: now, ran: cpu_time, waited: wait_time };
-        let (busy_permille, waiting_permille) = spent.see(counters);
+        let (busy_permille, waiting_permille) =
+            spent.see(counters, stat.task_state() == TaskState::Sleeping);
         self.processes.insert(stat.id, process);
         let system = self.system.as_mut();
         // Page tables show what faults do not.

@@ -28,11 +28,14 @@ impl Counters {
 
 /// Of which looks at a task's counters the next is compared with one.
 ///
-/// Looks may come soon after each other; then each tells of the time since the last one but some.
+/// Looks may come soon after each other; then each tells of the time since the last one but some. But who sleeps, and
+/// has done nothing since the last look, does nothing now, whatever it did before.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
     before: Counters,
     last: Counters,
+    /// What it had run and waited at the last look of all.
+    seen: (Nanos, Nanos),
 }
 
 impl Spent {
@@ -40,15 +43,17 @@ impl Spent {
     #[must_use]
     pub fn born(at: Nanos) -> Spent {
         let born = Counters { at, ..Counters::default() };
-        Spent { before: born, last: born }
+        Spent { before: born, last: born, seen: (Nanos(0), Nanos(0)) }
     }
 
-    /// Per mille of the time of late that it ran, and that it waited for a CPU.
-    pub fn see(&mut self, now: Counters) -> (u32, u32) {
+    /// Per mille of the time of late that it ran, and that it waited for a CPU; `sleeps` is whether it does neither.
+    pub fn see(&mut self, now: Counters, sleeps: bool) -> (u32, u32) {
+        let seen = std::mem::replace(&mut self.seen, (now.ran, now.waited));
+        let does_nothing = sleeps && seen == self.seen;
         if now.at.since(self.last.at) >= LEAST {
             self.before = std::mem::replace(&mut self.last, now);
         }
-        now.since(&self.before)
+        if does_nothing { (0, 0) } else { now.since(&self.before) }
     }
 }
 
@@ -64,20 +69,31 @@ mod tests {
     #[test]
     fn shares_are_of_the_time_since_the_last_look_and_at_first_of_its_life() {
         let mut spent = Spent::born(at(1000, 0, 0).at);
-        assert_eq!(spent.see(at(1200, 50, 100)), (250, 500));
-        assert_eq!(spent.see(at(1300, 150, 100)), (1000, 0));
-        assert_eq!(spent.see(at(1400, 150, 150)), (0, 500));
+        assert_eq!(spent.see(at(1200, 50, 100), false), (250, 500));
+        assert_eq!(spent.see(at(1300, 150, 100), false), (1000, 0));
+        assert_eq!(spent.see(at(1400, 150, 150), false), (0, 500));
     }
 
     #[test]
     fn a_look_soon_after_another_tells_of_the_time_since_the_one_before() {
         let mut spent = Spent::born(Nanos(0));
-        spent.see(at(100, 50, 50));
+        spent.see(at(100, 50, 50), false);
         // It has just had its turn, and then waits for the next: both are a half.
-        assert_eq!(spent.see(at(120, 70, 50)), (583, 416));
-        assert_eq!(spent.see(at(139, 70, 69)), (503, 496));
+        assert_eq!(spent.see(at(120, 70, 50), false), (583, 416));
+        assert_eq!(spent.see(at(139, 70, 69), false), (503, 496));
+        // Whoever sleeps now and did something since is not idle.
+        assert_eq!(spent.see(at(139, 70, 70), true), (503, 503));
         // 100 ms after the first look that counted.
-        assert_eq!(spent.see(at(200, 100, 100)), (500, 500));
-        assert_eq!(spent.see(at(220, 100, 120)), (416, 583));
+        assert_eq!(spent.see(at(200, 100, 100), false), (500, 500));
+        assert_eq!(spent.see(at(220, 100, 120), false), (416, 583));
+    }
+
+    #[test]
+    fn who_sleeps_since_the_last_look_does_nothing_now() {
+        let mut spent = Spent::born(Nanos(0));
+        assert_eq!(spent.see(at(200, 200, 0), true), (1000, 0));
+        assert_eq!(spent.see(at(220, 200, 0), true), (0, 0));
+        // In a queue all the time, of which the kernel tells when it has ended.
+        assert_eq!(spent.see(at(230, 200, 0), false), (869, 0));
     }
 }

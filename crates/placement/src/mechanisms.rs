@@ -98,6 +98,14 @@ impl Default for Mechanisms {
     }
 }
 
+/// All but some of [`NAMES`], which were checked when they were read.
+#[must_use]
+pub fn leaving_out(names: &[String]) -> Mechanisms {
+    let mut parts = Mechanisms::default();
+    names.iter().for_each(|name| _ = parts.leave_out(name));
+    parts
+}
+
 impl Mechanisms {
     /// Leaves one of [`NAMES`] out; false if it is none.
     pub fn leave_out(&mut self, name: &str) -> bool {

@@ -105,8 +105,8 @@ impl Sim {
         };
         let (cpu_time, waited) = (Nanos(task.cpu_ns + runs), Nanos(rest.waited_ns + waits));
         let counters = Counters { at: Nanos(now), ran: cpu_time, waited };
-        let (busy_permille, waiting_permille) = rest.spent.see(counters);
         let sleeps = task.state == State::Asleep;
+        let (busy_permille, waiting_permille) = rest.spent.see(counters, sleeps);
         Some(Task {
             fixed,
             id: rest.id,

@@ -30,6 +30,9 @@ pub struct Simulate {
     /// Seed: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Leave out a part of herd, to measure what it is worth (repeatable)
+    #[arg(long, value_name = "PART", value_parser = numaherd_placement::mechanisms::NAMES)]
+    pub without: Vec<String>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,

@@ -97,6 +97,17 @@ pub(super) fn parse_size(text: &str) -> Result<usize, String> {
 }
 
 impl WorkloadArgs {
+    /// Whether what is given goes together.
+    ///
+    /// # Errors
+    /// `--processes` of a workload that has as many as it has.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let name = self.name.name();
+        let has_any = self.processes.is_none() || self.name == Kind::JbbLike;
+        anyhow::ensure!(has_any, "--processes is for jbb-like: {name} has as many as it has");
+        Ok(())
+    }
+
     /// Memory of one process.
     pub fn size_bytes(&self) -> usize {
         // Whatever the number of CPUs.

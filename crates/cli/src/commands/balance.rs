@@ -21,7 +21,7 @@ use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, identity, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
 use numaherd_placement::herd::PATIENCE;
-use numaherd_placement::{Herd, Mechanisms, Scan, Seen};
+use numaherd_placement::{Herd, Mechanisms, Scan, Seen, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -31,6 +31,7 @@ use crate::targets::Targets;
 use crate::{interrupt, runs};
 use voice::Voice;
 
+mod others;
 mod scan;
 mod voice;
 
@@ -71,13 +72,14 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     let named: Result<Vec<ProcessId>> = args.pid.iter().map(|&pid| check_target(pid)).collect();
     let named = named?;
     // Named wrongly, a group ends us before anything is changed.
-    let targets = Targets::new(named, &args.cgroup, args.all)?;
+    let targets = Targets::new(named.clone(), &args.cgroup, args.all)?;
     if topology.cpu_nodes().count() < 2 {
         say!("numaherd: this machine has one node with CPUs: there is nothing to balance");
         let Some(mut command) = command(&args.command) else { return Ok(ExitCode::SUCCESS) };
         // In our place: with nothing to put back, its signals and its end are its own.
         return Err(command.exec()).with_context(|| not_started(&args.command));
     }
+    others::check(&named, args.all || !args.cgroup.is_empty())?;
     let mut session = Session::begin(&about(args))?;
     let started = Runner::start(args, targets, &mut session);
     let outcome = started.and_then(|(mut runner, mut child)| {
@@ -112,8 +114,8 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
 /// Whom a run looks after, in words.
 fn about(args: &Balance) -> String {
     let pids = args.pid.iter().map(|pid| format!("process {pid}"));
-    let groups = args.cgroup.iter().map(|group| format!("control group {}", group.display()));
-    let all = args.all.then(|| "every busy process".to_string());
+    let groups = args.cgroup.iter().map(|group| format!("{}{}", others::GROUP, group.display()));
+    let all = args.all.then(|| others::EVERY.to_string());
     let words: Vec<_> = args.command.iter().map(|word| word.to_string_lossy()).collect();
     let command = (!words.is_empty()).then(|| words.join(" "));
     pids.chain(groups).chain(all).chain(command).collect::<Vec<_>>().join(", ")
@@ -122,10 +124,8 @@ fn about(args: &Balance) -> String {
 /// The parts of herd that are in.
 fn parts(args: &Balance) -> Mechanisms {
     let pages = args.placement == BalancePlacement::Herd;
-    let mut parts = Mechanisms { pages, ..Mechanisms::default() };
-    // Names were checked as they were read.
-    args.without.iter().for_each(|name| _ = parts.leave_out(name));
-    parts
+    let parts = mechanisms::leaving_out(&args.without);
+    Mechanisms { pages: pages && parts.pages, ..parts }
 }
 
 /// Whether it only says what it would do.

@@ -50,6 +50,7 @@ pub struct BenchResult {
 
 /// Runs one workload and prints what it took.
 pub fn run(args: &Bench) -> Result<ExitCode> {
+    args.workload.check()?;
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let layout = layout(&topology);
     let params = args.workload.params(args.tie, &layout);

@@ -31,6 +31,7 @@ const MOST_LATE: f64 = 0.01;
 
 /// Runs the comparison and prints it.
 pub fn run(args: &Compare) -> Result<ExitCode> {
+    args.workload.check()?;
     let then = args.against.as_deref().map(|path| earlier(path, args)).transpose()?;
     if args.until.is_some() {
         check_until(args)?;

@@ -40,10 +40,12 @@ pub fn run(args: &Restore) -> Result<ExitCode> {
         None => restore_dead(&dir, args.dry_run)?,
     };
     let failed = restored.iter().any(|(_, undone)| !undone.failed.is_empty());
+    let kept = kept(&dir)?;
     output::print(&match args.output {
-        Format::Table => table(&restored, args.dry_run),
+        Format::Table => table(&restored, &kept, args.dry_run),
         Format::Json => output::json(&json!({
             "dry_run": args.dry_run,
+            "kept": kept.iter().map(|left| &left.run).collect::<Vec<_>>(),
             "runs": restored.iter().map(|(left, undone)| as_json(left, undone)).collect::<Vec<_>>(),
         }))?,
         Format::Csv => listing(&restored).csv()?,
@@ -74,15 +76,27 @@ fn restore_one(dir: &Path, run: &str, dry_run: bool) -> Result<(LeftBehind, Undo
     Ok((left, undone))
 }
 
-fn table(restored: &[(LeftBehind, Undone)], dry_run: bool) -> String {
+/// What was left in place on purpose and still is.
+fn kept(dir: &Path) -> Result<Vec<LeftBehind>> {
+    let boot = TaskReader::new("/".as_ref()).boot_id()?;
+    let is_kept = |left: &LeftBehind| left.kept && left.boot == boot;
+    Ok(left_behind(dir)?.into_iter().filter(is_kept).collect())
+}
+
+fn table(restored: &[(LeftBehind, Undone)], kept: &[LeftBehind], dry_run: bool) -> String {
+    let left = |left: &LeftBehind| {
+        let LeftBehind { run, about, .. } = left;
+        format!("run {run} ({about}) was kept: 'numaherd restore --run {run}' puts it back\n")
+    };
+    let kept: String = kept.iter().map(left).collect();
     if restored.is_empty() {
-        return "nothing to put back\n".into();
+        return format!("nothing to put back\n{kept}");
     }
     let would = if dry_run { "would put back" } else { "put back" };
     let line = |(left, undone): &(LeftBehind, Undone)| {
         format!("run {} ({}): {would} {}\n", left.run, left.about, tell(undone))
     };
-    restored.iter().map(line).collect()
+    restored.iter().map(line).chain([kept]).collect()
 }
 
 fn as_json(left: &LeftBehind, undone: &Undone) -> Value {

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
+use numaherd_placement::{Mechanisms, mechanisms};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
@@ -29,12 +30,20 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
     let kernel = Kernel::of(&args.placement);
+    let parts = mechanisms::leaving_out(&args.without);
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
             let seed = args.seed.wrapping_add(u64::from(run));
-            let job =
-                Job { machine: &machine, workload: &workload, placement, huge_pages, seed, kernel };
+            let job = Job {
+                machine: &machine,
+                workload: &workload,
+                placement,
+                huge_pages,
+                seed,
+                kernel,
+                parts,
+            };
             let finished = job.run(watched)?;
             if let Some(file) = trace.take() {
                 file.write(&serde_json::to_vec(&timeline::perfetto(&finished.sim))?)?;
@@ -142,6 +151,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
                 kernel,
+                parts: Mechanisms::default(),
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
             cells.push(Cell { placement: told.clone(), ..cell });

@@ -2,10 +2,10 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use numaherd_model::Topology;
 
-use crate::args::{Format, TopologyArgs};
+use crate::args::{Format, LabTuning, TopologyArgs};
 use crate::output;
 
 /// Prints the topology below a root, or of a machine that is described somewhere.
@@ -13,6 +13,12 @@ pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
     if args.measure {
         return super::measure::run(args.machine.as_deref(), &args.measured, args.output);
     }
+    let LabTuning { kernel, append, dilation, no_distance } = &args.measured.lab;
+    let used = kernel.is_some() || append.is_some() || dilation.is_some() || *no_distance;
+    ensure!(
+        !used,
+        "--kernel, --append, --dilation and --no-distance are for what is measured: give --measure, too"
+    );
     let topology = match &args.machine {
         Some(name) => super::machine::topology(name)?,
         None => numaherd_linux::topology::read(&args.root)?,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
 use numaherd_workloads::Kind;
@@ -63,11 +63,7 @@ pub fn lab_workload(given: &WorkloadArgs, machine: &Machine) -> Result<Workload>
         );
     };
     let warehouses = kind == Kind::JbbLike;
-    ensure!(
-        warehouses || given.processes.is_none(),
-        "--processes is for jbb-like: {} has as many as it has",
-        kind.name()
-    );
+    given.check()?;
     let defaults = kind.defaults(machine.cpus(), given.quick);
     let nodes = machine.node.iter().filter(|node| node.is_home()).count();
     let parameters = Parameters {

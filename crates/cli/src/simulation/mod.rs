@@ -3,20 +3,24 @@
 #[cfg(test)]
 mod ablations;
 mod beside;
+#[cfg(test)]
+mod dice;
 pub mod find;
 mod moves;
 pub mod page;
 pub mod places;
+#[cfg(test)]
+mod random_loads;
 #[cfg(test)]
 mod swarm;
 pub mod timeline;
 
 use anyhow::{Context, Result, bail};
 use numaherd_model::{Balancing, Nanos};
-use numaherd_placement::Herd;
 use numaherd_placement::kernels::{
     Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
 };
+use numaherd_placement::{Herd, Mechanisms};
 use numaherd_report::Cell;
 use numaherd_report::nodes::Move;
 use numaherd_scheduling::{Fair, Fair6};
@@ -32,6 +36,8 @@ pub struct Job<'a> {
     pub huge_pages: bool,
     pub seed: u64,
     pub kernel: Kernel,
+    /// Those of herd that are in.
+    pub parts: Mechanisms,
 }
 
 /// Whose scheduler runs.
@@ -102,8 +108,8 @@ impl Job<'_> {
             trace: watched,
             samples: watched,
             balancing: balancing(self.placement),
-            watch_faults: herd(self.placement).is_some(),
-            sample_accesses: herd(self.placement).is_some(),
+            watch_faults: herd(self.placement, self.parts).is_some(),
+            sample_accesses: herd(self.placement, self.parts).is_some(),
             scheduling: match self.kernel {
                 Kernel::Documents => Box::new(Fair),
                 Kernel::Lab => Box::new(Fair6),
@@ -112,7 +118,7 @@ impl Job<'_> {
         };
         let mut sim = Sim::new(self.machine, self.workload, options)
             .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
-        let beside::Balanced { converged, moves } = match herd(self.placement) {
+        let beside::Balanced { converged, moves } = match herd(self.placement, self.parts) {
             Some(herd) => beside::balance(&mut sim, herd)?,
             None => beside::Balanced::default(),
         };
@@ -194,10 +200,10 @@ fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
 }
 
 /// Ours, beside it.
-fn herd(placement: SimPlacement) -> Option<Herd> {
+fn herd(placement: SimPlacement, parts: Mechanisms) -> Option<Herd> {
     match placement {
-        SimPlacement::Herd => Some(Herd::new()),
-        SimPlacement::HerdTasks => Some(Herd::tasks_only()),
+        SimPlacement::Herd => Some(Herd::with(parts)),
+        SimPlacement::HerdTasks => Some(Herd::with(Mechanisms { pages: false, ..parts })),
         _ => None,
     }
 }

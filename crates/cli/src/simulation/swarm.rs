@@ -7,31 +7,16 @@ use clap::ValueEnum;
 use numaherd_model::{
     Action, Bytes, NodeId, Pages, Placement, Plan, ProcessId, Reason, RegionId, Snapshot,
 };
+use numaherd_placement::Mechanisms;
 use numaherd_sim::engine::Mishap;
 use numaherd_sim::{Machine, Options, Sim, Workload};
 
 use super::beside;
+use super::dice::{Dice, setting};
 use crate::args::SimPlacement;
 
 /// Runs that a plain `cargo test` makes.
 const RUNS: u64 = 60;
-
-/// SplitMix64, as in the simulator.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
 
 fn machine(dice: &mut Dice) -> Machine {
     let nodes = 1 + dice.below(5) as usize;
@@ -133,15 +118,15 @@ fn fly(number: u64) -> Result<(), String> {
         tie: super::tie(placement),
         huge_pages: dice.below(2) == 0,
         balancing: super::balancing(placement),
-        watch_faults: super::herd(placement).is_some(),
-        sample_accesses: super::herd(placement).is_some(),
+        watch_faults: super::herd(placement, Mechanisms::default()).is_some(),
+        sample_accesses: super::herd(placement, Mechanisms::default()).is_some(),
         mishaps,
         ..Options::default()
     };
     let what = format!("{placement} on {} nodes", machine.node.len());
     let mut sim = Sim::new(&machine, &workload, options).map_err(|e| format!("{what}: {e}"))?;
     let whole = sim.memory();
-    if let Some(herd) = super::herd(placement) {
+    if let Some(herd) = super::herd(placement, Mechanisms::default()) {
         beside::balance(&mut sim, herd).map_err(|e| format!("{what}: {e}"))?;
     }
     let run = sim.finish();
@@ -156,10 +141,6 @@ fn fly(number: u64) -> Result<(), String> {
         return Err(format!("{what}: local share {}", run.local_share));
     }
     Ok(())
-}
-
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]

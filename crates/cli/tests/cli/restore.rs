@@ -239,7 +239,7 @@ fn a_journal_of_somebody_else_is_not_believed() {
 fn what_was_put_back_is_told_to_programs() {
     let state = State::new();
     let nothing = state.restore(&["-o", "json"]).ends_with(0).json();
-    assert_eq!(nothing, serde_json::json!({"dry_run": false, "runs": []}));
+    assert_eq!(nothing, serde_json::json!({"dry_run": false, "kept": [], "runs": []}));
     let knob = state.0.path().join("knob");
     std::fs::write(&knob, "2\n").unwrap();
     state.journal("dead", &this_boot(), &[changed_knob(&knob, "1", "2")]);
@@ -250,7 +250,7 @@ fn what_was_put_back_is_told_to_programs() {
         "run": "dead", "about": "a test", "affinities": 0, "settings": 1, "widened": 0,
         "changed_since": 0, "failed": [],
     });
-    assert_eq!(json, serde_json::json!({"dry_run": false, "runs": [run]}));
+    assert_eq!(json, serde_json::json!({"dry_run": false, "kept": [], "runs": [run]}));
 }
 
 #[test]
