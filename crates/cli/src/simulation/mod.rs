@@ -10,6 +10,7 @@ mod moves;
 pub mod page;
 pub mod places;
 #[cfg(test)]
+#[path = "random_loads/tests.rs"]
 mod random_loads;
 #[cfg(test)]
 mod swarm;
