@@ -9,6 +9,7 @@
 //! [links] between = [[0, 1], [1, 3], [3, 2], [2, 0]]      a square: 0 → 3 goes over 1, 3 → 0 too
 //! ```
 
+use numaherd_model::ways_from;
 use serde::Deserialize;
 
 /// Last-level caches: one for each domain.
@@ -139,7 +140,8 @@ impl Links {
         let count = nodes.ids.len();
         let mut via = vec![vec![Vec::new(); count]; count];
         for (from, row) in via.iter_mut().enumerate() {
-            let ways = ways_from(from, &directed, nodes.latency_ns);
+            let latency_ns = |a: usize, b: usize| nodes.latency_ns[a][b] as f64;
+            let ways = ways_from(from, count, &directed, latency_ns);
             for (to, way) in ways.into_iter().enumerate().filter(|&(to, _)| to != from) {
                 row[to] = way.ok_or_else(|| {
                     format!(
@@ -215,31 +217,6 @@ fn connected(pairs: &[(usize, usize)], nodes: usize) -> bool {
         }
     }
     reached.into_iter().all(|yes| yes)
-}
-
-/// For each node, the links from `from` to there: fewest, then least latency summed up, then the
-/// lowest nodes.
-fn ways_from(
-    from: usize,
-    directed: &[(usize, usize)],
-    latency_ns: &[Vec<u64>],
-) -> Vec<Option<Vec<usize>>> {
-    let nodes = latency_ns.len();
-    let mut best: Vec<Option<(usize, u64, Vec<usize>)>> = vec![None; nodes];
-    best[from] = Some((0, 0, Vec::new()));
-    // Bellman and Ford: a way has fewer links than there are nodes.
-    for _ in 1..nodes {
-        for (link, &(a, b)) in directed.iter().enumerate() {
-            let Some((links, sum_ns, way)) = &best[a] else { continue };
-            let mut longer = way.clone();
-            longer.push(link);
-            let candidate = (links + 1, sum_ns + latency_ns[a][b], longer);
-            if best[b].as_ref().is_none_or(|known| candidate < *known) {
-                best[b] = Some(candidate);
-            }
-        }
-    }
-    best.into_iter().map(|way| way.map(|(_, _, links)| links)).collect()
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod set;
 mod snapshot;
 mod spent;
 mod topology;
+mod ways;
 
 pub use access::{Access, AccessSource};
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
@@ -37,3 +38,4 @@ pub use snapshot::{
 };
 pub use spent::{Counters, Spent};
 pub use topology::{Distances, Node, Topology};
+pub use ways::ways_from;

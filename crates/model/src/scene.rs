@@ -81,6 +81,12 @@ impl Scene {
         }
     }
 
+    /// The same machine with cores of so many CPUs each.
+    pub fn cores_of(&mut self, threads: u32) {
+        let topology = std::mem::take(&mut self.snapshot.topology);
+        self.snapshot.topology = topology.with_cores_of(threads);
+    }
+
     /// A task, ten seconds old, that last ran on `cpu`.
     pub fn task(&mut self, tid: u32, cpu: u32, busy_permille: u32) {
         let cpus = self.snapshot.topology.cpus();

@@ -310,6 +310,14 @@ impl Snapshot {
         found.ok().map(|i| &self.sharing[i])
     }
 
+    /// A process's regions, ascending.
+    #[must_use]
+    pub fn regions_of(&self, process: ProcessId) -> &[Region] {
+        let begin = self.regions.partition_point(|region| region.id.process < process);
+        let end = self.regions.partition_point(|region| region.id.process <= process);
+        &self.regions[begin..end]
+    }
+
     /// CPUs of a node that tasks not in our care keep busy: three quarters of one and more count as one.
     #[must_use]
     pub fn others(&self, id: NodeId) -> usize {

@@ -277,8 +277,8 @@ impl<'a> Assignment<'a> {
     }
 
     /// Nodes worth a look for a task: where most memory of its bundles lies, where most of their
-    /// other users are, where it has a core to itself, and where it is today. Ascending, without the one it is on; replaces what
-    /// `nodes` held.
+    /// other users are, where it has a core to itself, and where it is today. Ascending, without the
+    /// one it is on; replaces what `nodes` held.
     pub fn attractions(&self, task: usize, nodes: &mut Vec<usize>) {
         let (here, who) = (self.at[task], &self.demand.tasks[task]);
         nodes.clear();

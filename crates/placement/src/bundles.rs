@@ -101,8 +101,7 @@ impl Mates {
         if self.permille == 0 || !(4..=MANY_MATES).contains(&count) {
             return;
         }
-        let begin = snapshot.regions.partition_point(|region| region.id.process < self.process);
-        let own = snapshot.regions[begin..].iter().take_while(|r| r.id.process == self.process);
+        let own = snapshot.regions_of(self.process).iter();
         let ids: SmallVec<[TaskId; 8]> =
             self.tasks.iter().map(|&task| snapshot.tasks[task].id).collect();
         let users_of = |region: &Region| {

@@ -83,8 +83,7 @@ mod tests {
     /// Two nodes of two cores of two CPUs each, so far apart.
     fn scene(slit: u32) -> Scene {
         let mut scene = Scene::two_by_four();
-        let topology = std::mem::take(&mut scene.edit().topology).with_cores_of(2);
-        scene.edit().topology = topology;
+        scene.cores_of(2);
         scene.edit().topology.distances = vec![vec![10, slit], vec![slit, 10]];
         scene
     }
@@ -157,8 +156,7 @@ mod tests {
     fn of_many_tasks_those_too_many_go_where_cores_are_free() {
         // Forty on one of three nodes of 32 cores of two CPUs each, each with memory of its own, and thirty on another.
         let mut scene = Scene::even(3, 64);
-        let topology = std::mem::take(&mut scene.edit().topology).with_cores_of(2);
-        scene.edit().topology = topology;
+        scene.cores_of(2);
         for tid in 1..=70 {
             let node = u32::from(tid > 40);
             scene.task(tid, node * 64 + tid % 40, 1000);

@@ -184,13 +184,13 @@ impl Demand {
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
-        let capacity = room::tasks(snapshot, claims);
+        let (capacity, slack) = room::tasks(snapshot, claims);
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
-            slack: room::slack(snapshot, claims, &capacity),
             capacity,
+            slack,
             cores: if mechanisms.cores {
                 Cores::new(snapshot)
             } else {

@@ -220,8 +220,10 @@ impl Placement for Herd {
         let (at, outlook) = self.assign(&demand, &today, snapshot.time);
         let crowded = self.holds(&demand);
         actions.extend(self.placements(&demand, &outlook, &at, |_| crowded, snapshot.time));
-        let stays = |i: usize| !self.tasks[i].is_restless(snapshot.time) || at[i] != today[i];
-        let stays = |i: usize| crowded || demand.tasks[i].placed || stays(i);
+        let stays = |i: usize| {
+            let held = crowded || demand.tasks[i].placed || at[i] != today[i];
+            held || !self.tasks[i].is_restless(snapshot.time)
+        };
         let mut follow = pages::follow(snapshot, &demand, &outlook, |b| {
             let there = |user: &&(usize, u64)| at[user.0] == outlook.of(b).memory && stays(user.0);
             demand.bundles[b].users.iter().filter(there).map(|user| user.1).sum()

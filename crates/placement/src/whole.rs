@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use numaherd_model::{EvidenceGrade, NodeId, Pages, ProcessId, Region, Resident, Snapshot};
+use numaherd_model::{EvidenceGrade, NodeId, Pages, ProcessId, Resident, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::{early, tables};
@@ -35,6 +35,9 @@ pub fn told(
 
 /// Processes that are left alone, whatever else there is to place.
 fn left_alone(snapshot: &Snapshot) -> Option<BTreeSet<ProcessId>> {
+    if snapshot.grade != EvidenceGrade::ResidentPages {
+        return None;
+    }
     let topology = &snapshot.topology;
     let most = topology.nodes.iter().map(|node| node.cpus.difference(&snapshot.isolated).len());
     let most = most.max().unwrap_or(0);
@@ -49,25 +52,19 @@ fn left_alone(snapshot: &Snapshot) -> Option<BTreeSet<ProcessId>> {
         tasks.len() <= most && (placed || at.len() == 1 || far() >= early::REMOTE_PERMILLE)
     };
     let alone = by_process(&busy).filter(|tasks| !is_whole(tasks)).map(|tasks| tasks[0].0);
-    (snapshot.grade == EvidenceGrade::ResidentPages).then(|| alone.collect())
+    Some(alone.collect())
 }
 
 /// Where a process's memory lies, by its regions.
 fn resident(snapshot: &Snapshot, process: ProcessId) -> Resident {
     let mut nodes: Vec<(NodeId, Pages)> = Vec::new();
-    for &(node, pages) in regions(snapshot, process).iter().flat_map(|region| &region.pages) {
+    for &(node, pages) in snapshot.regions_of(process).iter().flat_map(|region| &region.pages) {
         match nodes.binary_search_by_key(&node, |(node, _)| *node) {
             Ok(i) => nodes[i].1.0 += pages.0,
             Err(i) => nodes.insert(i, (node, pages)),
         }
     }
     Resident { process, nodes }
-}
-
-fn regions(snapshot: &Snapshot, process: ProcessId) -> &[Region] {
-    let begin = snapshot.regions.partition_point(|region| region.id.process < process);
-    let end = snapshot.regions.partition_point(|region| region.id.process <= process);
-    &snapshot.regions[begin..end]
 }
 
 /// The snapshot with those processes as if neither their tasks nor their memory were ours to move, and their memory

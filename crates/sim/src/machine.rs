@@ -20,7 +20,7 @@ mod file;
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Bytes, NodeId, Topology};
+use numaherd_model::{Bytes, NodeId, Topology, ways_from};
 use numaherd_scheduling::{Domains, Place};
 use serde::Deserialize;
 
@@ -326,50 +326,13 @@ impl Routes {
     fn new(links: &[(usize, usize, f64)], latency_ns: &[Vec<f64>]) -> Option<Routes> {
         let both = |&(a, b, mb_s): &(usize, usize, f64)| [(a, b, mb_s), (b, a, mb_s)];
         let directed: Vec<(usize, usize, f64)> = links.iter().flat_map(both).collect();
-        let from = |from| ways_from(from, &directed, latency_ns).into_iter().collect();
-        let via = (0..latency_ns.len()).map(from).collect::<Option<Vec<_>>>()?;
+        let ends: Vec<(usize, usize)> = directed.iter().map(|&(a, b, _)| (a, b)).collect();
+        let nodes = latency_ns.len();
+        let far = |a: usize, b: usize| latency_ns[a][b];
+        let from = |from| ways_from(from, nodes, &ends, far).into_iter().collect();
+        let via = (0..nodes).map(from).collect::<Option<Vec<_>>>()?;
         Some(Routes { directed, via })
     }
-}
-
-/// A way over links, with the latencies of its links summed up.
-#[derive(Clone)]
-struct Way {
-    sum_ns: f64,
-    links: Vec<usize>,
-}
-
-impl Way {
-    fn is_better(&self, known: &Way) -> bool {
-        let by_links = self.links.len().cmp(&known.links.len());
-        let by_latency = by_links.then(self.sum_ns.total_cmp(&known.sum_ns));
-        by_latency.then_with(|| self.links.cmp(&known.links)).is_lt()
-    }
-}
-
-/// For each node, the links from `from` to there.
-fn ways_from(
-    from: usize,
-    directed: &[(usize, usize, f64)],
-    latency_ns: &[Vec<f64>],
-) -> Vec<Option<Vec<usize>>> {
-    let mut best: Vec<Option<Way>> = vec![None; latency_ns.len()];
-    best[from] = Some(Way { sum_ns: 0.0, links: Vec::new() });
-    // Bellman and Ford: a way has fewer links than there are nodes.
-    for _ in 1..latency_ns.len() {
-        for (link, &(a, b, _)) in directed.iter().enumerate() {
-            let Some(way) = best[a].as_ref() else { continue };
-            if best[b].as_ref().is_some_and(|known| known.links.len() <= way.links.len()) {
-                continue;
-            }
-            let sum_ns = way.sum_ns + latency_ns[a][b];
-            let longer = Way { sum_ns, links: [&way.links[..], &[link]].concat() };
-            if best[b].as_ref().is_none_or(|known| longer.is_better(known)) {
-                best[b] = Some(longer);
-            }
-        }
-    }
-    best.into_iter().map(|way| way.map(|way| way.links)).collect()
 }
 
 #[cfg(test)]

@@ -20,26 +20,26 @@ pub fn pages(snapshot: &Snapshot, node: &Node) -> u64 {
 /// (The kernel's load balancing moves nothing over nodes up to a quarter.)
 const SLACK: usize = 8;
 
-/// Tasks that each node may keep beyond its capacity if it has them today.
-#[must_use]
-pub fn slack(snapshot: &Snapshot, claims: usize, capacity: &[usize]) -> Vec<usize> {
-    let crowded = claims > snapshot.topology.nodes.iter().map(|node| free(snapshot, node)).sum();
-    capacity.iter().map(|capacity| if crowded { capacity / SLACK } else { 0 }).collect()
-}
-
 /// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
-/// tasks than those, its fair part of them (of all CPUs, where nothing is left), rounded up.
+/// tasks than those, its fair part of them (of all CPUs, where nothing is left), rounded up. And those
+/// that each may keep beyond that if it has them today.
 #[must_use]
-pub fn tasks(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
+pub fn tasks(snapshot: &Snapshot, claims: usize) -> (Vec<usize>, Vec<usize>) {
+    let free = |node: &Node| {
+        let cpus = node.cpus.difference(&snapshot.isolated).len();
+        cpus.saturating_sub(snapshot.others(node.id))
+    };
     let nodes = &snapshot.topology.nodes;
-    let mut room: Vec<usize> = nodes.iter().map(|node| free(snapshot, node)).collect();
-    if claims > room.iter().sum() {
-        if room.iter().all(|&free| free == 0) {
-            room = nodes.iter().map(|node| node.cpus.len()).collect();
-        }
-        room = parts(&room, claims);
+    let mut room: Vec<usize> = nodes.iter().map(free).collect();
+    if claims <= room.iter().sum() {
+        return (room, vec![0; nodes.len()]);
     }
-    room
+    if room.iter().all(|&free| free == 0) {
+        room = nodes.iter().map(|node| node.cpus.len()).collect();
+    }
+    let room = parts(&room, claims);
+    let slack = room.iter().map(|part| part / SLACK).collect();
+    (room, slack)
 }
 
 /// The fair part of so many tasks that each node gets by its room, rounded up.
@@ -47,10 +47,4 @@ pub fn tasks(snapshot: &Snapshot, claims: usize) -> Vec<usize> {
 pub fn parts(room: &[usize], tasks: usize) -> Vec<usize> {
     let all = room.iter().sum::<usize>().max(1);
     room.iter().map(|room| (tasks * room).div_ceil(all)).collect()
-}
-
-/// CPUs of a node that are neither set apart nor taken by others.
-fn free(snapshot: &Snapshot, node: &Node) -> usize {
-    let cpus = node.cpus.difference(&snapshot.isolated).len();
-    cpus.saturating_sub(snapshot.others(node.id))
 }
