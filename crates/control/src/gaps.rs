@@ -4,11 +4,15 @@
 //! its memory in pieces. Page tables tell at once where memory lies. They tell nothing of who uses it, but if
 //! more of a process's tasks run on a node than of its memory is there, some use is remote, whoever uses what; that
 //! is enough to place a process before its first faults ([`numaherd_model::Snapshot::resident`]).
+//!
+//! And they tell of what faults have not shown yet of memory that several nodes share: who goes over gigabytes
+//! takes long to show all of them, and what has been shown may be all that lies on one node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_model::{
-    EvidenceGrade, MIN_FAULTS, Nanos, NodeId, Observe, Pages, ProcessId, Resident, Snapshot, Task,
+    EvidenceGrade, MIN_FAULTS, Nanos, NodeId, Observe, Pages, ProcessId, Resident, Sharing,
+    Snapshot, Task,
 };
 
 /// Bounds on how old it may be where a process's pages lie: as old as the process was when it was looked at,
@@ -31,7 +35,8 @@ struct Lying {
 
 impl Gaps {
     /// Fills in where the memory of processes lies none of whose tasks is placed, as long as faults have not shown
-    /// that of all that are busy. Who is left alone or sleeps is left out.
+    /// that of all that are busy, and of those that share memory over several nodes. Who is left alone or sleeps is
+    /// left out.
     pub fn fill(&mut self, machine: &mut (impl Observe + ?Sized), snapshot: &mut Snapshot) {
         if snapshot.grade != EvidenceGrade::HintingFaults {
             return;
@@ -39,7 +44,14 @@ impl Gaps {
         let now = snapshot.time;
         self.0.retain(|_, lying| now < lying.until);
         let is_unseen = |task: &Task| task.claims_cpu() && task.fault_pages() < MIN_FAULTS;
-        if !snapshot.tasks.iter().any(is_unseen) {
+        let is_shared = |known: &Sharing| known.switches * 4 > known.samples;
+        let shared: BTreeSet<ProcessId> = snapshot
+            .sharing
+            .iter()
+            .filter(|known| is_shared(known))
+            .map(|known| known.process)
+            .collect();
+        if shared.is_empty() && !snapshot.tasks.iter().any(is_unseen) {
             // Mostly so: nobody is sorted by process then.
             return;
         }
@@ -47,9 +59,17 @@ impl Gaps {
         for task in &snapshot.tasks {
             processes.entry(task.process).or_default().push(task);
         }
-        processes.retain(|_, tasks| {
-            tasks.iter().any(|task| is_unseen(task))
-                && tasks.iter().all(|task| task.home.is_none() && !task.fixed)
+        let topology = &snapshot.topology;
+        let is_apart = |tasks: &[&Task]| {
+            let busy = tasks.iter().filter(|task| task.claims_cpu());
+            let mut nodes = busy.map(|task| topology.node_of_cpu(task.last_cpu));
+            nodes.next().is_some_and(|first| nodes.any(|node| node != first))
+        };
+        processes.retain(|process, tasks| {
+            let is_new = tasks.iter().any(|task| is_unseen(task))
+                && tasks.iter().all(|task| task.home.is_none());
+            let shares = || shared.contains(process) && is_apart(tasks);
+            tasks.iter().all(|task| !task.fixed) && (is_new || shares())
         });
         let known = |(process, tasks): (ProcessId, Vec<&Task>)| {
             let nodes = self.lying(machine, process, &tasks, now).to_vec();

@@ -194,8 +194,8 @@ pub struct Snapshot {
     /// How much the tasks of each process share, ascending by process; processes nothing is
     /// known of are missing.
     pub sharing: Vec<Sharing>,
-    /// Where the memory of processes lies, by their page tables: of those none of whose tasks is placed, as far
-    /// as somebody looked; ascending by process.
+    /// Where the memory of processes lies, by their page tables: of those none of whose tasks is placed, and of
+    /// those that share it over several nodes, as far as somebody looked; ascending by process.
     #[serde(default)]
     pub resident: Vec<Resident>,
     /// Best grade of the evidence at hand.

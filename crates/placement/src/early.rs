@@ -124,6 +124,8 @@ fn if_shared(snapshot: &Snapshot) -> Option<(Snapshot, Vec<ProcessId>)> {
         let placed = tasks.iter().any(|one| task(one).home.is_some());
         let is_wrong = if is_shown(tasks) {
             is_remote(tasks)
+        } else if placed {
+            return None;
         } else {
             let resident = tables::resident(snapshot, tasks)?;
             let far = tables::least_remote_permille(snapshot, tasks, resident) >= REMOTE_PERMILLE;

@@ -9,6 +9,10 @@
 //! placed users gain must be clear, and more than what moving costs ([`Bundle::page_cost`]). Once
 //! parts are equal nobody gains, so an unchanged load ends in no moves.
 //!
+//! What faults have not shown yet of a process's memory counts, too, as its page tables tell where that lies: who
+//! goes over gigabytes shows what lies on one node long before the rest. Where a process has several bundles, it is
+//! not known whose that is, and nothing is shared out before most of it has been shown.
+//!
 //! What lies on nodes where none of its users is comes to those where they are as soon as they have a
 //! place ([`gather`]); equal parts wait until all else is at rest ([`spread`]).
 //!
@@ -22,9 +26,10 @@ use std::cmp::Reverse;
 
 use numaherd_model::{Action, NodeId, Pages, Reason, Region, Snapshot};
 
-use crate::demand::{Bundle, Demand};
+use crate::demand::{Amounts, Bundle, Demand};
 use crate::outlook::Outlook;
 use crate::pages::{MIN_KNOWN_PAGES, MIN_USE_PERMILLE, expected_pages};
+use crate::tables;
 
 /// A node uses a bundle in earnest from this share of what its heaviest user node does, per mille.
 /// Guessed: half.
@@ -34,6 +39,9 @@ const EARNEST_PERMILLE: u64 = 500;
 /// On two nodes: six tenths on one of them. Guessed, above noise: with a third `shared` took 1.03 × bind on the
 /// simulated 2x4, 1.01 with a fifth or less, and with a tenth twice as much was moved.
 const CLEAR_PERMILLE: u64 = 200;
+
+/// Most of a process's memory has been shown from this share on, per mille. Guessed.
+const MOST_PERMILLE: u64 = 700;
 
 /// Distances below are in thousandths.
 const MILLI: u64 = 1000;
@@ -46,8 +54,13 @@ pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
     for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
         let weights = &outlook.of(b).weights;
         let Some(nodes) = in_earnest(demand, weights) else { continue };
-        if bundle.regions.len() >= nodes.len() && pays(demand, bundle, weights, &nodes) {
+        if bundle.regions.len() < nodes.len() {
+            continue;
+        }
+        let Some(unseen) = unseen(snapshot, demand, bundle) else { continue };
+        if pays(demand, bundle, &unseen, weights, &nodes) {
             let mut parts = Parts::new(snapshot, demand, bundle, &nodes);
+            unseen.iter().for_each(|&(node, pages)| parts.have[node] += pages);
             for &r in &bundle.regions {
                 let Some((to, pages)) = parts.next(snapshot, r).filter(|(_, p)| *p <= left) else {
                     continue;
@@ -87,6 +100,37 @@ pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
         }
     }
     actions
+}
+
+/// Pages of a bundle that faults have not shown, by node, as far as page tables tell; `None` where it cannot be told
+/// of which bundle they are, and they are many.
+fn unseen(snapshot: &Snapshot, demand: &Demand, bundle: &Bundle) -> Option<Amounts> {
+    let process = snapshot.regions[*bundle.regions.first()?].id.process;
+    let Some(resident) = tables::of_process(snapshot, process) else { return Some(Amounts::new()) };
+    let mut unseen = Amounts::new();
+    let (mut seen, mut all) = (vec![0; demand.nodes.len()], 0);
+    for (node, pages) in snapshot.regions_of(process).iter().flat_map(|region| &region.pages) {
+        if let Ok(node) = demand.nodes.binary_search(node) {
+            seen[node] += pages.0;
+        }
+    }
+    for (node, pages) in &resident.nodes {
+        all += pages.0;
+        let Ok(node) = demand.nodes.binary_search(node) else { continue };
+        let more = pages.0.saturating_sub(seen[node]);
+        unseen.extend((more > 0).then_some((node, more)));
+    }
+    // Page tables were read a while ago: what has been moved since then counts on both nodes.
+    let known: u64 = seen.iter().sum();
+    let (left, sum) = (all.saturating_sub(known), unseen.iter().map(|(_, more)| more).sum::<u64>());
+    unseen.iter_mut().for_each(|(_, more)| *more = *more * left / sum.max(1));
+    let is_all = bundle.known * 1000 >= known * MOST_PERMILLE;
+    let is_shown = known * 1000 >= all * MOST_PERMILLE;
+    match (is_all, is_shown) {
+        (true, _) => Some(unseen),
+        (false, true) => Some(Amounts::new()),
+        (false, false) => None,
+    }
 }
 
 /// One region's move.
@@ -147,22 +191,31 @@ pub fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize
 
 /// Whether equal parts on these nodes bring the worst placed users clearly nearer, by more than
 /// moving costs.
-fn pays(demand: &Demand, bundle: &Bundle, weights: &[(usize, u64)], nodes: &[usize]) -> bool {
-    let known = bundle.known;
-    if known == 0 {
+fn pays(
+    demand: &Demand,
+    bundle: &Bundle,
+    unseen: &[(usize, u64)],
+    weights: &[(usize, u64)],
+    nodes: &[usize],
+) -> bool {
+    if bundle.known == 0 {
         return false;
     }
-    let far = |pages: &[(usize, u64)], all: u64| {
+    let lies = || bundle.pages.iter().chain(unseen);
+    let on = |node: usize| lies().filter(|there| there.0 == node).map(|there| there.1).sum::<u64>();
+    let known: u64 = lies().map(|there| there.1).sum();
+    let far = |pages: &[(usize, u64)]| {
+        let all: u64 = pages.iter().map(|there| there.1).sum();
         let from = |cpu: usize| {
             pages.iter().map(|&(node, p)| p * demand.distance(node, cpu) * MILLI).sum::<u64>() / all
         };
         nodes.iter().map(|&cpu| from(cpu)).max().unwrap_or(0)
     };
     let parts: Vec<(usize, u64)> = nodes.iter().map(|&node| (node, 1)).collect();
-    let (now, then) = (far(&bundle.pages, known), far(&parts, nodes.len() as u64));
+    let (now, then) = (far(&lies().copied().collect::<Amounts>()), far(&parts));
     let nearer = now.saturating_sub(then);
     let fair = known / nodes.len() as u64;
-    let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(bundle.pages_on(node))).sum();
+    let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(on(node))).sum();
     let weight: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let gain = weight.saturating_mul(nearer) / MILLI;
     nearer * 1000 >= then * CLEAR_PERMILLE && gain > arriving.saturating_mul(bundle.page_cost)
@@ -281,6 +334,28 @@ mod tests {
         // 5 of 8: 6.9 is more than that
         let scene = shared(&[here, here, here, here, here, there, there, there]);
         assert_eq!(planned(&scene, MOST), [(0, 1)]);
+    }
+
+    #[test]
+    fn what_faults_have_not_shown_counts_where_page_tables_say_it_lies() {
+        let here: &[(u32, u64)] = &[(0, 512)];
+        let mut scene = shared(&[here; 8]);
+        let mut on = |pages: [u64; 2]| {
+            let nodes = (0..).map(NodeId).zip(pages.map(Pages)).collect();
+            let process = numaherd_model::scene::PROCESS;
+            scene.edit().resident = vec![numaherd_model::Resident { process, nodes }];
+            let snapshot = scene.snapshot();
+            let demand = Demand::new(&snapshot);
+            let mut part = demand.bundles[0].clone();
+            part.known /= 2;
+            (planned(&scene, MOST).len(), unseen(&snapshot, &demand, &part).map(|more| more.len()))
+        };
+        // 4096 pages seen on node 0. Those of the other half, where there is one, are many or few.
+        assert_eq!(on([8192, 8192]), (0, None));
+        assert_eq!(on([16384, 0]), (8, None));
+        assert_eq!(on([5120, 0]), (5, Some(0)));
+        // Read before half of it came to node 0.
+        assert_eq!(on([2048, 2048]), (4, Some(0)));
     }
 
     #[test]

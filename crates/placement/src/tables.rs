@@ -23,10 +23,15 @@ const LEAST: Bytes = Bytes(16 << 20);
 /// Where the memory of these tasks' process lies, if somebody looked and it has enough of it.
 #[must_use]
 pub fn resident<'a>(snapshot: &'a Snapshot, tasks: &[Busy]) -> Option<&'a Resident> {
-    let process = tasks.first()?.0;
-    let at = snapshot.resident.binary_search_by_key(&process, |resident| resident.process).ok()?;
     let least = LEAST.pages(snapshot.page_size).0;
-    Some(&snapshot.resident[at]).filter(|resident| all(resident) >= least)
+    of_process(snapshot, tasks.first()?.0).filter(|resident| all(resident) >= least)
+}
+
+/// Where a process's memory lies, if somebody looked.
+#[must_use]
+pub fn of_process(snapshot: &Snapshot, process: ProcessId) -> Option<&Resident> {
+    let at = snapshot.resident.binary_search_by_key(&process, |resident| resident.process).ok()?;
+    Some(&snapshot.resident[at])
 }
 
 fn all(resident: &Resident) -> u64 {

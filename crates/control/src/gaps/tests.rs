@@ -78,3 +78,20 @@ fn who_is_placed_or_shown_or_left_alone_or_sleeps_is_not_looked_at() {
     ];
     assert_eq!(found(&scenes), [None, None, None, None, None, Some(1), Some(1)]);
 }
+
+#[test]
+fn who_shares_memory_over_several_nodes_is_looked_at_though_it_is_placed_and_shown() {
+    let shares = |switches, cpu| {
+        later(0, |s| {
+            let process = PROCESS;
+            s.sharing = vec![Sharing { process, samples: 100, switches }];
+            s.tasks.iter_mut().for_each(|task| {
+                task.home = s.topology.node_of_cpu(task.last_cpu);
+                task.faults = vec![NodeFaults { node: NodeId(0), private: 0, shared: 48 }];
+            });
+            s.tasks[2].last_cpu.0 = cpu;
+        })
+    };
+    let scenes = [shares(50, 2), shares(25, 4), shares(50, 4)];
+    assert_eq!(found(&scenes), [None, None, Some(1)]);
+}
