@@ -124,10 +124,8 @@ fn if_shared(snapshot: &Snapshot) -> Option<(Snapshot, Vec<ProcessId>)> {
         let placed = tasks.iter().any(|one| task(one).home.is_some());
         let is_wrong = if is_shown(tasks) {
             is_remote(tasks)
-        } else if placed {
-            return None;
         } else {
-            let resident = tables::resident(snapshot, tasks)?;
+            let resident = tables::resident(snapshot, tasks).filter(|_| !placed)?;
             let far = tables::least_remote_permille(snapshot, tasks, resident) >= REMOTE_PERMILLE;
             stand_ins.extend(tables::stand_ins(snapshot, tasks, resident, far));
             loose.extend((!far).then_some(resident.process));

@@ -58,9 +58,9 @@ pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
             continue;
         }
         let Some(unseen) = unseen(snapshot, demand, bundle) else { continue };
-        if pays(demand, bundle, &unseen, weights, &nodes) {
-            let mut parts = Parts::new(snapshot, demand, bundle, &nodes);
-            unseen.iter().for_each(|&(node, pages)| parts.have[node] += pages);
+        let lies = lies(demand, bundle, &unseen);
+        if pays(demand, bundle, &lies, weights, &nodes) {
+            let mut parts = Parts::new(demand, lies, &nodes);
             for &r in &bundle.regions {
                 let Some((to, pages)) = parts.next(snapshot, r).filter(|(_, p)| *p <= left) else {
                     continue;
@@ -88,7 +88,7 @@ pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
         if strays.is_empty() || !comes_nearer(demand, bundle, weights, &nodes, &strays) {
             continue;
         }
-        let mut parts = Parts::new(snapshot, demand, bundle, &nodes);
+        let mut parts = Parts::new(demand, lies(demand, bundle, &[]), &nodes);
         for &r in &bundle.regions {
             let at = most_of(&snapshot.regions[r]);
             let at = at.and_then(|at| demand.nodes.binary_search(&at).ok());
@@ -107,21 +107,16 @@ pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
 fn unseen(snapshot: &Snapshot, demand: &Demand, bundle: &Bundle) -> Option<Amounts> {
     let process = snapshot.regions[*bundle.regions.first()?].id.process;
     let Some(resident) = tables::of_process(snapshot, process) else { return Some(Amounts::new()) };
-    let mut unseen = Amounts::new();
-    let (mut seen, mut all) = (vec![0; demand.nodes.len()], 0);
-    for (node, pages) in snapshot.regions_of(process).iter().flat_map(|region| &region.pages) {
-        if let Ok(node) = demand.nodes.binary_search(node) {
-            seen[node] += pages.0;
-        }
-    }
-    for (node, pages) in &resident.nodes {
-        all += pages.0;
-        let Ok(node) = demand.nodes.binary_search(node) else { continue };
-        let more = pages.0.saturating_sub(seen[node]);
-        unseen.extend((more > 0).then_some((node, more)));
-    }
+    let shown = tables::shown(snapshot, process);
+    let more = |&(node, pages): &(NodeId, Pages)| {
+        let seen = shown.nodes.iter().find(|(id, _)| *id == node).map_or(0, |(_, seen)| seen.0);
+        let more = pages.0.saturating_sub(seen);
+        let node = demand.nodes.binary_search(&node).ok().filter(|_| more > 0)?;
+        Some((node, more))
+    };
+    let mut unseen: Amounts = resident.nodes.iter().filter_map(more).collect();
+    let (known, all) = (tables::all(&shown), tables::all(resident));
     // Page tables were read a while ago: what has been moved since then counts on both nodes.
-    let known: u64 = seen.iter().sum();
     let (left, sum) = (all.saturating_sub(known), unseen.iter().map(|(_, more)| more).sum::<u64>());
     unseen.iter_mut().for_each(|(_, more)| *more = *more * left / sum.max(1));
     let is_all = bundle.known * 1000 >= known * MOST_PERMILLE;
@@ -131,6 +126,13 @@ fn unseen(snapshot: &Snapshot, demand: &Demand, bundle: &Bundle) -> Option<Amoun
         (false, true) => Some(Amounts::new()),
         (false, false) => None,
     }
+}
+
+/// Pages of a bundle on each node of the machine: those that faults have shown, and more.
+fn lies(demand: &Demand, bundle: &Bundle, more: &[(usize, u64)]) -> Vec<u64> {
+    let mut lies = vec![0; demand.nodes.len()];
+    bundle.pages.iter().chain(more).for_each(|&(node, pages)| lies[node] += pages);
+    lies
 }
 
 /// One region's move.
@@ -194,28 +196,28 @@ pub fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize
 fn pays(
     demand: &Demand,
     bundle: &Bundle,
-    unseen: &[(usize, u64)],
+    lies: &[u64],
     weights: &[(usize, u64)],
     nodes: &[usize],
 ) -> bool {
     if bundle.known == 0 {
         return false;
     }
-    let lies = || bundle.pages.iter().chain(unseen);
-    let on = |node: usize| lies().filter(|there| there.0 == node).map(|there| there.1).sum::<u64>();
-    let known: u64 = lies().map(|there| there.1).sum();
-    let far = |pages: &[(usize, u64)]| {
-        let all: u64 = pages.iter().map(|there| there.1).sum();
+    let known: u64 = lies.iter().sum();
+    let far = |pages: &[u64]| {
+        let all: u64 = pages.iter().sum();
         let from = |cpu: usize| {
-            pages.iter().map(|&(node, p)| p * demand.distance(node, cpu) * MILLI).sum::<u64>() / all
+            let far = |(node, p): (usize, &u64)| p * demand.distance(node, cpu) * MILLI;
+            pages.iter().enumerate().map(far).sum::<u64>() / all
         };
         nodes.iter().map(|&cpu| from(cpu)).max().unwrap_or(0)
     };
-    let parts: Vec<(usize, u64)> = nodes.iter().map(|&node| (node, 1)).collect();
-    let (now, then) = (far(&lies().copied().collect::<Amounts>()), far(&parts));
+    let mut parts = vec![0; lies.len()];
+    nodes.iter().for_each(|&node| parts[node] = 1);
+    let (now, then) = (far(lies), far(&parts));
     let nearer = now.saturating_sub(then);
     let fair = known / nodes.len() as u64;
-    let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(on(node))).sum();
+    let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(lies[node])).sum();
     let weight: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let gain = weight.saturating_mul(nearer) / MILLI;
     nearer * 1000 >= then * CLEAR_PERMILLE && gain > arriving.saturating_mul(bundle.page_cost)
@@ -232,20 +234,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    fn new<'a>(
-        snapshot: &Snapshot,
-        demand: &'a Demand,
-        bundle: &Bundle,
-        nodes: &'a [usize],
-    ) -> Parts<'a> {
-        let mut have = vec![0; demand.nodes.len()];
-        for &r in &bundle.regions {
-            for (node, pages) in &snapshot.regions[r].pages {
-                if let Ok(node) = demand.nodes.binary_search(node) {
-                    have[node] += pages.0;
-                }
-            }
-        }
+    fn new<'a>(demand: &'a Demand, have: Vec<u64>, nodes: &'a [usize]) -> Parts<'a> {
         Parts { demand, nodes, have, room: demand.room.clone() }
     }
 

@@ -34,7 +34,22 @@ pub fn of_process(snapshot: &Snapshot, process: ProcessId) -> Option<&Resident> 
     Some(&snapshot.resident[at])
 }
 
-fn all(resident: &Resident) -> u64 {
+/// Where a process's memory lies, as far as its regions show.
+#[must_use]
+pub fn shown(snapshot: &Snapshot, process: ProcessId) -> Resident {
+    let mut nodes: Vec<(NodeId, Pages)> = Vec::new();
+    for &(node, pages) in snapshot.regions_of(process).iter().flat_map(|region| &region.pages) {
+        match nodes.binary_search_by_key(&node, |(node, _)| *node) {
+            Ok(i) => nodes[i].1.0 += pages.0,
+            Err(i) => nodes.insert(i, (node, pages)),
+        }
+    }
+    Resident { process, nodes }
+}
+
+/// Pages of it.
+#[must_use]
+pub fn all(resident: &Resident) -> u64 {
     resident.nodes.iter().map(|(_, pages)| pages.0).sum()
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use numaherd_model::{EvidenceGrade, NodeId, Pages, ProcessId, Resident, Snapshot};
+use numaherd_model::{EvidenceGrade, ProcessId, Snapshot};
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::{early, tables};
@@ -47,24 +47,12 @@ fn left_alone(snapshot: &Snapshot) -> Option<BTreeSet<ProcessId>> {
         let at: BTreeSet<_> =
             ours.clone().map(|task| topology.node_of_cpu(task.last_cpu)).collect();
         let placed = ours.clone().any(|task| task.home.is_some());
-        let resident = resident(snapshot, tasks[0].0);
+        let resident = tables::shown(snapshot, tasks[0].0);
         let far = || tables::least_remote_permille(snapshot, tasks, &resident);
         tasks.len() <= most && (placed || at.len() == 1 || far() >= early::REMOTE_PERMILLE)
     };
     let alone = by_process(&busy).filter(|tasks| !is_whole(tasks)).map(|tasks| tasks[0].0);
     Some(alone.collect())
-}
-
-/// Where a process's memory lies, by its regions.
-fn resident(snapshot: &Snapshot, process: ProcessId) -> Resident {
-    let mut nodes: Vec<(NodeId, Pages)> = Vec::new();
-    for &(node, pages) in snapshot.regions_of(process).iter().flat_map(|region| &region.pages) {
-        match nodes.binary_search_by_key(&node, |(node, _)| *node) {
-            Ok(i) => nodes[i].1.0 += pages.0,
-            Err(i) => nodes.insert(i, (node, pages)),
-        }
-    }
-    Resident { process, nodes }
 }
 
 /// The snapshot with those processes as if neither their tasks nor their memory were ours to move, and their memory
@@ -98,7 +86,7 @@ mod tests {
     use super::*;
     use crate::Herd;
     use numaherd_model::scene::Scene;
-    use numaherd_model::{Action, Placement, Plan};
+    use numaherd_model::{Action, NodeId, Placement, Plan};
 
     /// Processes whose tasks are on these CPUs, with so many pages on each of two nodes of four CPUs.
     fn scene(processes: &[(&[u32], [u64; 2])]) -> Snapshot {
