@@ -165,7 +165,7 @@ mod tests {
         let jbb = workload(&["jbb-like", "--processes", "2", "--start", "inverse"]).unwrap();
         let process = &jbb.process[0];
         assert_eq!((process.copies, process.threads, process.start), (2, Some(4), Start::Inverse));
-        assert_eq!(process.phase[0].operations, Some(300_000));
+        assert_eq!(process.phase[0].operations, Some(450_000));
         let phases = workload(&["phases", "--loops", "7"]).unwrap();
         assert_eq!(phases.process[0].phase.iter().map(|p| p.times).collect::<Vec<_>>(), [3, 4]);
         let both = workload(&["overcommit", "--threads", "8", "--loops", "3"]).unwrap();
