@@ -157,7 +157,7 @@ impl<P: Placement> Controller<P> {
         let looks_again = self.awake.settle(&mut snapshot);
         snapshot.stirred = self.watch.is_stirred(&self.faults);
         if snapshot.stirred {
-            self.evidence.fade();
+            self.evidence.fade(snapshot.time);
             self.watch.stirred(snapshot.time);
         }
         self.evidence.add(&self.faults, &snapshot);

@@ -38,6 +38,8 @@ pub struct Evidence {
     regions: BTreeMap<RegionId, RegionEvidence>,
     tasks: BTreeMap<TaskId, TaskEvidence>,
     sharing: BTreeMap<ProcessId, Sharing>,
+    /// When the program was last heard to go on to something else.
+    faded_at: Nanos,
 }
 
 impl Evidence {
@@ -69,8 +71,8 @@ impl Evidence {
         let id = RegionId { process: task.process, start };
         let region = self.regions.entry(id).or_insert_with(|| RegionEvidence::new(pages));
         let user = region.user(task.id);
-        // Who touched a page before this task was born tells nothing of the two.
-        let born = Nanos(snapshot.time.0.saturating_sub(task.age.0));
+        // Who touched a page before this task was born, or for something else, tells nothing of the two.
+        let born = Nanos(snapshot.time.0.saturating_sub(task.age.0)).max(self.faded_at);
         for fault in run {
             let page = (fault.address.unwrap_or(start) - start) / snapshot.page_size.0;
             let before = region.touch(user, page as usize, fault);
@@ -86,9 +88,11 @@ impl Evidence {
         }
     }
 
-    /// What was seen so far counts like one pass: the program does something else now. Where pages are
-    /// and how much a process shares stays known.
-    pub fn fade(&mut self) {
+    /// The program does something else now: what was seen so far counts like one pass, and in a region for
+    /// next to nothing once somebody was seen there again. Where pages are and how much a process shares stays
+    /// known.
+    pub fn fade(&mut self, now: Nanos) {
+        self.faded_at = now;
         self.regions.values_mut().for_each(RegionEvidence::fade);
         self.tasks.values_mut().for_each(TaskEvidence::fade);
     }

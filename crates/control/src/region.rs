@@ -12,6 +12,10 @@ use crate::evidence::REGION_BYTES;
 /// Passes over a region that its counts remember.
 pub const PASSES: u64 = 4;
 
+/// What was seen before the program went on to something else counts, once somebody was seen again, like one in
+/// so many of a pass: those who passed a region on do not share it with those who have it now. Guessed.
+const TRACE: u64 = 32;
+
 /// Faults on base pages of a region that are so far apart, in milliseconds, are not of one sweep over it,
 /// which takes all its faults in a row and would be taken for somebody who has it alone. Guessed: 512
 /// faults of half a millisecond, on a very slow machine.
@@ -27,6 +31,8 @@ pub struct RegionEvidence {
     pub users: Vec<(TaskId, u64)>,
     sum: u64,
     newest: Nanos,
+    /// What is known is of before the program went on to something else.
+    faded: bool,
     /// The fault on a base page that later ones are compared with.
     leader: Option<Touch>,
 }
@@ -64,6 +70,7 @@ impl RegionEvidence {
             users: Vec::new(),
             sum: 0,
             newest: Nanos(0),
+            faded: false,
             leader: None,
         }
     }
@@ -106,6 +113,9 @@ impl RegionEvidence {
             }
         }
         self.newest = self.newest.max(fault.time);
+        if std::mem::take(&mut self.faded) {
+            self.weaken(TRACE);
+        }
         self.users[user].1 += fault.pages.0;
         self.sum += fault.pages.0;
         if self.sum > PASSES * self.pages.len() as u64 {
@@ -131,7 +141,12 @@ impl RegionEvidence {
 
     /// What was seen so far counts like one pass.
     pub fn fade(&mut self) {
-        self.users.iter_mut().for_each(|(_, faults)| *faults = faults.div_ceil(PASSES));
+        self.weaken(PASSES);
+        self.faded = true;
+    }
+
+    fn weaken(&mut self, by: u64) {
+        self.users.iter_mut().for_each(|(_, faults)| *faults = faults.div_ceil(by));
         self.sum = self.users.iter().map(|(_, faults)| faults).sum();
     }
 
