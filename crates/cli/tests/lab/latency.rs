@@ -50,6 +50,7 @@ impl Phase {
 #[test]
 #[ignore = "some minutes: make latency-test"]
 fn requests_hardly_wait_longer_while_balance_converges() {
+    let machine = std::env::var("MACHINE").unwrap_or_else(|_| "2x4".into());
     let mut worst: f64 = 0.0;
     for start in ["inverse", "one-node"] {
         let bench = Bench::new();
@@ -62,7 +63,7 @@ fn requests_hardly_wait_longer_while_balance_converges() {
              {numaherd} balance --tune-kernel -p $load --summary summary 2> told
              wait $load"
         );
-        let words = ["lab", "run", "--timeout", "580"];
+        let words = ["lab", "run", "--timeout", "3600", "--machine", &machine];
         run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
         let read = |name: &str| -> Value { serde_json::from_str(&bench.shared(name)).unwrap() };
         let (told, summary) = (read("bench"), read("summary"));
