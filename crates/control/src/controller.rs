@@ -56,6 +56,13 @@ impl Turn {
         self.plan.converged && self.snapshot.tasks.iter().any(|task| task.age >= BEGUN)
     }
 
+    /// Whether all tasks have just begun, and nobody has a place yet.
+    #[must_use]
+    pub fn has_just_begun(&self) -> bool {
+        let tasks = &self.snapshot.tasks;
+        tasks.iter().all(|task| task.age < BEGUN && task.home.is_none())
+    }
+
     /// Whether little is left to find out: nothing was planned, nearly all is local, and nobody has just begun.
     #[must_use]
     pub fn rests(&self) -> bool {

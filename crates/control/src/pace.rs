@@ -83,13 +83,15 @@ pub enum Found {
 }
 
 impl Found {
-    /// Reads it from a turn.
+    /// Reads it from a turn. Of a program that has just begun there is news without a fault: it starts threads, which
+    /// page tables are enough to place.
     #[must_use]
     pub fn of(turn: &Turn) -> Found {
+        let by_faults = turn.snapshot.grade == EvidenceGrade::HintingFaults;
         match (turn.is_settled(), turn.faults < WORTH_A_LOOK) {
             _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
             (true, _) => Found::Converged,
-            (_, true) if turn.snapshot.grade == EvidenceGrade::HintingFaults => Found::Nothing,
+            (_, true) if by_faults && !turn.has_just_begun() => Found::Nothing,
             _ => Found::More,
         }
     }

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, ExitCode};
+use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -240,6 +240,9 @@ impl Runner {
                     if interrupted.load(Ordering::Relaxed) {
                         return Ok(ExitCode::from(130));
                     }
+                    if let Some(status) = ended(child.as_deref_mut(), args)? {
+                        return Ok(code_of(status));
+                    }
                     pulse.beat();
                     std::thread::sleep(NAP);
                     continue;
@@ -294,12 +297,7 @@ impl Runner {
                 if interrupted.load(Ordering::Relaxed) {
                     return Ok(ExitCode::from(130));
                 }
-                if let Some(child) = child.as_deref_mut()
-                    && let Some(status) = child.try_wait()?
-                    && args.pid.is_empty()
-                    && args.cgroup.is_empty()
-                    && !args.all
-                {
+                if let Some(status) = ended(child.as_deref_mut(), args)? {
                     return Ok(code_of(status));
                 }
                 let heard = self.machine.listen()?;
@@ -369,6 +367,13 @@ impl Runner {
             say!("numaherd: the log cannot be written and ends here: {error}");
         }
     }
+}
+
+/// How the command ended, if the balance ends with it. Processes and groups that were named besides are looked after
+/// until they end too; of all processes there is no end.
+fn ended(child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitStatus>> {
+    let ends = args.pid.is_empty() && args.cgroup.is_empty();
+    Ok(child.filter(|_| ends).map(Child::try_wait).transpose()?.flatten())
 }
 
 /// The log: where it is wanted, or where `explain` finds it by the run's id. The latter is a
