@@ -10,7 +10,7 @@ use crate::awake::Awake;
 use crate::evidence::Evidence;
 use crate::gaps::Gaps;
 use crate::refusals::Refusals;
-use crate::watch::Watch;
+use crate::watch::{self, Watch};
 
 /// What came of one turn.
 #[derive(Clone, Debug)]
@@ -89,6 +89,8 @@ pub struct Controller<P> {
     awake: Awake,
     refusals: Refusals,
     watch: Watch,
+    /// The last plan told of another phase: the next snapshot does.
+    surprised: bool,
     faults: Vec<HintingFault>,
 }
 
@@ -98,8 +100,8 @@ impl<P: Placement> Controller<P> {
         let (checker, evidence) = (Checker::new(), Evidence::new());
         let (refusals, watch) = (Refusals::default(), Watch::new(true));
         let (gaps, awake) = (Some(Gaps::default()), Awake::default());
-        let faults = Vec::new();
-        Controller { placement, checker, evidence, gaps, awake, refusals, watch, faults }
+        let (surprised, faults) = (false, Vec::new());
+        Controller { placement, checker, evidence, gaps, awake, refusals, watch, surprised, faults }
     }
 
     /// Whether faults that tell of another phase are heard; they are, by default.
@@ -163,11 +165,16 @@ impl<P: Placement> Controller<P> {
         let mut snapshot = machine.observe(&mut self.faults)?;
         let looks_again = self.awake.settle(&mut snapshot);
         snapshot.stirred = self.watch.is_stirred(&self.faults);
+        // Of those that tell of another phase, the first may be of the one before.
+        let (before, since) = watch::split(&self.faults);
+        let begins = since.first().map_or(snapshot.time, |fault| fault.time);
+        self.evidence.add(before, &snapshot);
         if snapshot.stirred {
-            self.evidence.fade(snapshot.time);
+            self.evidence.fade(begins);
             self.watch.stirred(snapshot.time);
         }
-        self.evidence.add(&self.faults, &snapshot);
+        snapshot.stirred |= std::mem::take(&mut self.surprised);
+        self.evidence.add(since, &snapshot);
         self.evidence.fill(&mut snapshot);
         if looks_again {
             let waiting = Some(Waiting::Look);
@@ -178,6 +185,11 @@ impl<P: Placement> Controller<P> {
         }
         self.refusals.fill(&mut snapshot);
         let plan = self.placement.decide(&snapshot);
+        if !snapshot.stirred && self.watch.is_surprised(&plan, &self.faults) {
+            self.evidence.fade(begins);
+            self.watch.stirred(snapshot.time);
+            self.surprised = true;
+        }
         self.awake.turned(plan.converged);
         self.watch.turned(plan.converged.then_some(plan.strength_permille));
         Ok((snapshot, plan))

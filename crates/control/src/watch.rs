@@ -12,7 +12,7 @@
 //! Example: 120 ‰ of the use was remote when all had converged. Of 16 faults since then 1.9 are
 //! expected to be remote: 7 tell of another phase, 6 do not.
 
-use numaherd_model::{FaultFlags, HintingFault, Nanos};
+use numaherd_model::{Action, FaultFlags, HintingFault, Nanos, Plan, Reason};
 
 /// Remote faults, beyond twice what is usual, that are not noise. Guessed: a thread's slice of a few
 /// huge pages.
@@ -56,13 +56,18 @@ impl Watch {
     /// Whether these faults, all since the last turn, tell of another phase.
     #[must_use]
     pub fn is_stirred(&self, faults: &[HintingFault]) -> bool {
+        self.are_more(faults, BEYOND)
+    }
+
+    /// Whether by so many more than twice what is usual are remote.
+    fn are_more(&self, faults: &[HintingFault], beyond: u64) -> bool {
         let (Some(local), Some(newest)) = (self.settled, faults.last()) else { return false };
-        let rests = |last: Nanos| self.acted < Some(last) && newest.time.since(last) < REST;
         let settles = |acted: Nanos| newest.time.since(acted) < SETTLE;
+        let rests = |last: Nanos| self.acted < Some(last) && newest.time.since(last) < REST;
         if !self.on || self.last.is_some_and(rests) || self.acted.is_some_and(settles) {
             return false;
         }
-        let remote = faults.iter().filter(|fault| !fault.flags.has(FaultFlags::FAULT_LOCAL));
+        let remote = faults.iter().filter(|fault| is_remote(fault));
         let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
         let seen = u64::from(1000 - local.min(1000));
         let usual = |fault: &HintingFault| match fault.is_on_base_page() {
@@ -70,7 +75,21 @@ impl Watch {
             false => seen,
         };
         let usual: u64 = faults.iter().map(usual).sum();
-        pages >= MIN_PAGES && count * 1000 > 2 * usual + BEYOND * 1000
+        pages >= MIN_PAGES && count * 1000 > 2 * usual + beyond * 1000
+    }
+
+    /// Whether this plan tells of another phase, made after these faults: an unchanged load that had converged ends
+    /// in no moves, and a look may come when too few have faulted to tell by that alone. What it plans then is of a
+    /// mixture of both phases.
+    #[must_use]
+    pub fn is_surprised(&self, plan: &Plan, faults: &[HintingFault]) -> bool {
+        let by_use = |action: &Action| match action {
+            Action::PlaceTask { reason, .. } => {
+                matches!(reason, Reason::MemoryThere { .. } | Reason::BuddiesThere { .. })
+            }
+            _ => false,
+        };
+        self.are_more(faults, 0) && plan.actions.iter().any(by_use)
     }
 
     /// It was stirred then.
@@ -89,9 +108,21 @@ impl Watch {
     }
 }
 
+fn is_remote(fault: &HintingFault) -> bool {
+    !fault.flags.has(FaultFlags::FAULT_LOCAL)
+}
+
+/// Faults that tell of another phase, in the order in which they came: those that may be of the one before, and
+/// those since the first that is not of where all had converged.
+#[must_use]
+pub fn split(faults: &[HintingFault]) -> (&[HintingFault], &[HintingFault]) {
+    faults.split_at(faults.iter().position(is_remote).unwrap_or(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use numaherd_model::scene::task_id;
     use numaherd_model::{CpuId, NodeId, Pages};
 
     fn faults(local: usize, remote: usize, pages: u64, at: u64) -> Vec<HintingFault> {
@@ -133,6 +164,36 @@ mod tests {
         watch.turned(Some(500));
         assert!(!watch.is_stirred(&faults(0, 100, 512, 1)));
         assert!(!Watch::new(false).is_stirred(&faults(0, 100, 512, 1)));
+    }
+
+    #[test]
+    fn too_few_faults_to_tell_by_that_are_enough_where_they_make_a_task_go() {
+        let mut watch = Watch::new(true);
+        watch.turned(Some(1000));
+        let few = faults(0, 3, 512, 1);
+        assert!(!watch.is_stirred(&few));
+        let plan = |reason| {
+            let (task, node, cpus) = (task_id(1), NodeId(1), "4-7".parse().unwrap());
+            Plan {
+                actions: vec![Action::PlaceTask { task, node, cpus, reason }],
+                ..Plan::default()
+            }
+        };
+        let goes = plan(Reason::MemoryThere { permille: 750 });
+        assert!(watch.is_surprised(&goes, &few));
+        assert!(!watch.is_surprised(&Plan::default(), &few));
+        assert!(!watch.is_surprised(&plan(Reason::Hold { permille: 750 }), &few));
+        assert!(!watch.is_surprised(&goes, &faults(3, 0, 512, 1)));
+        watch.turned(None);
+        assert!(!watch.is_surprised(&goes, &few), "nothing has converged");
+    }
+
+    #[test]
+    fn another_phase_begins_with_the_first_remote_fault() {
+        let mixed = faults(3, 2, 512, 1);
+        let (before, since) = split(&mixed);
+        assert_eq!((before.len(), since.len()), (3, 2));
+        assert_eq!(split(&mixed[..3]).1.len(), 3);
     }
 
     #[test]
