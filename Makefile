@@ -92,7 +92,7 @@ numad: build
 advise-test: build
 	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 promise::
 
-# How long requests take while balance converges; five minutes.
+# How long requests take while balance converges; five minutes. MACHINE=FILE: on that machine.
 latency-test: build
 	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 latency::
 
@@ -132,10 +132,11 @@ migration: build
 	$(BIN) lab run --machine 2x4 --timeout 3600 -- \
 	    sh -c 'echo 0 > /proc/sys/kernel/numa_balancing && exec $(dir $(BIN))examples/migration $(MIB)'
 
-# docs/results.md, from comparisons that are measured first where they are missing: many hours.
+# docs/results.md, from comparisons that are measured first where docs/results/runs has none: many hours, in pieces
+# with MACHINES=2x4 WORKLOADS="numa01 uneven".
 results: build
-	scripts/results $(BIN) target/results
-	$(CARGO) run --release --locked --quiet --package numaherd-report --example results target/results > target/results.md
+	scripts/results $(BIN) docs/results/runs
+	$(CARGO) run --release --locked --quiet --package numaherd-report --example results docs/results/runs > target/results.md
 	mv target/results.md docs/results.md
 
 # One archive for a production host: no Rust, QEMU or network needed there.

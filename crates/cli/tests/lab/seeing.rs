@@ -82,7 +82,8 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
 }
 
 /// Without privilege it says what it cannot do and why; a control group's processes are looked
-/// after as they come; and the run can be explained afterwards.
+/// after as they come; the run can be explained afterwards; and a balance of all processes ends with the
+/// command it was given.
 #[test]
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn a_control_group_is_balanced_and_the_run_explained() {
@@ -103,7 +104,9 @@ fn a_control_group_is_balanced_and_the_run_explained() {
          done
          kill -INT $balance; wait $balance
          numaherd explain last -o json > told; stat -c %a $HOME/.cache/numaherd/runs/* > mode
-         timeout -s INT 5 numaherd balance --all 2> reported; kill $load; wait; true",
+         timeout -s INT 5 numaherd balance --all 2> reported
+         timeout 60 numaherd balance --all -- sh -c 'sleep 1; exit 7' 2> /dev/null; echo $? > ended
+         kill $load; wait; true",
         path(),
         program()
     );
@@ -130,5 +133,6 @@ fn a_control_group_is_balanced_and_the_run_explained() {
     assert_eq!(bench.shared("mode").trim(), "600");
     let reported = bench.shared("reported");
     assert!(reported.contains("placed 0 tasks; 0 pages stay"), "{reported}");
+    assert_eq!(bench.shared("ended").trim(), "7", "it ends with its command, as that did");
     bench.left_nothing();
 }
