@@ -89,8 +89,8 @@ pub struct Controller<P> {
     awake: Awake,
     refusals: Refusals,
     watch: Watch,
-    /// The last plan told of another phase: the next snapshot does.
-    surprised: bool,
+    /// Another phase began of which the placement has not been told.
+    untold: bool,
     faults: Vec<HintingFault>,
 }
 
@@ -100,8 +100,8 @@ impl<P: Placement> Controller<P> {
         let (checker, evidence) = (Checker::new(), Evidence::new());
         let (refusals, watch) = (Refusals::default(), Watch::new(true));
         let (gaps, awake) = (Some(Gaps::default()), Awake::default());
-        let (surprised, faults) = (false, Vec::new());
-        Controller { placement, checker, evidence, gaps, awake, refusals, watch, surprised, faults }
+        let (untold, faults) = (false, Vec::new());
+        Controller { placement, checker, evidence, gaps, awake, refusals, watch, untold, faults }
     }
 
     /// Whether faults that tell of another phase are heard; they are, by default.
@@ -173,10 +173,11 @@ impl<P: Placement> Controller<P> {
             self.evidence.fade(begins);
             self.watch.stirred(snapshot.time);
         }
-        snapshot.stirred |= std::mem::take(&mut self.surprised);
+        snapshot.stirred |= std::mem::take(&mut self.untold);
         self.evidence.add(since, &snapshot);
         self.evidence.fill(&mut snapshot);
         if looks_again {
+            self.untold = snapshot.stirred;
             let waiting = Some(Waiting::Look);
             return Ok((snapshot, Plan { waiting, ..Plan::default() }));
         }
@@ -188,7 +189,7 @@ impl<P: Placement> Controller<P> {
         if !snapshot.stirred && self.watch.is_surprised(&plan, &self.faults) {
             self.evidence.fade(begins);
             self.watch.stirred(snapshot.time);
-            self.surprised = true;
+            self.untold = true;
         }
         self.awake.turned(plan.converged);
         self.watch.turned(plan.converged.then_some(plan.strength_permille));
@@ -308,5 +309,33 @@ pub(crate) mod tests {
         // the fourth: nothing came of the third
         assert_eq!(looks(true), [false, false, true, false]);
         assert_eq!(looks(false), [false; 4]);
+    }
+
+    /// A placement that has a task go, to where its memory is or for another reason, at its second look.
+    struct Mover(Reason, Vec<bool>);
+
+    impl Placement for Mover {
+        fn decide(&mut self, snapshot: &Snapshot) -> Plan {
+            self.1.push(snapshot.stirred);
+            let (task, node, cpus) = (task_id(1), NodeId(0), "0-1".parse().unwrap());
+            let place = Action::PlaceTask { task, node, cpus, reason: self.0.clone() };
+            let first = self.1.len() != 2;
+            let actions = if first { Vec::new() } else { vec![place] };
+            Plan { actions, converged: first, strength_permille: 1000, ..Plan::default() }
+        }
+    }
+
+    #[test]
+    fn a_plan_that_moves_tasks_after_all_had_converged_is_told_of_as_another_phase() {
+        let looks = |reason, faults: [usize; 3]| {
+            let mut controller = Controller::new(Mover(reason, Vec::new()));
+            let mut machine = Remote(faults.to_vec());
+            (0..3).for_each(|_| _ = controller.plan(&mut machine).unwrap());
+            controller.placement.1
+        };
+        let there = Reason::MemoryThere { permille: 900 };
+        assert_eq!(looks(there.clone(), [3, 1, 0]), [false, false, true]);
+        assert_eq!(looks(there, [3, 0, 0]), [false; 3], "nobody was seen elsewhere");
+        assert_eq!(looks(Reason::Balance, [3, 1, 0]), [false; 3]);
     }
 }
