@@ -24,8 +24,10 @@ use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, level, pages, relief, search, sharing, turns, whole};
 use known::Known;
+use shares::Shares;
 
 mod known;
+mod shares;
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -74,6 +76,7 @@ pub struct Herd {
     /// One for each task of the last snapshot, in its order.
     tasks: Vec<Known>,
     moved_at: BTreeMap<RegionId, Nanos>,
+    shares: Shares,
     /// When faults told of another phase.
     stirred_at: Option<Nanos>,
     /// When it was last looked who is away.
@@ -96,6 +99,7 @@ impl Herd {
             calm_since: None,
             tasks: Vec::new(),
             moved_at: BTreeMap::new(),
+            shares: Shares::default(),
             stirred_at: None,
             turns_at: None,
         }
@@ -202,6 +206,7 @@ impl Placement for Herd {
         self.meet(snapshot);
         if snapshot.stirred {
             self.stirred_at = Some(snapshot.time);
+            self.shares.forget();
         }
         let told = self.told(snapshot);
         let snapshot = told.as_ref().unwrap_or(snapshot);
@@ -237,7 +242,9 @@ impl Placement for Herd {
         }
         let calm = actions.is_empty() && follow.is_empty();
         self.calm_since = if calm { self.calm_since.or(Some(snapshot.time)) } else { None };
-        follow.extend(self.shared_out(snapshot, &demand, &outlook));
+        let shared = self.shared_out(snapshot, &demand, &outlook);
+        self.shares.remember(&shared, snapshot);
+        follow.extend(shared);
         actions.extend(follow);
         self.remember(&actions, snapshot);
         let mut plan = Plan { actions, strength_permille, ..Plan::default() };
@@ -400,7 +407,7 @@ impl Herd {
             return Vec::new();
         }
         let mut actions = interleave::spread(snapshot, demand, outlook, pages::most(snapshot));
-        actions.retain(|action| self.may_move_again(action, now));
+        actions.retain(|action| self.may_move_again(action, now) && self.shares.may(action, now));
         actions
     }
 
