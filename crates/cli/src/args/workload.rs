@@ -33,7 +33,7 @@ pub struct WorkloadArgs {
     /// Where threads and memory are when the timed part begins, for placements that tie nothing
     #[arg(long, value_enum)]
     pub start: Option<StartArg>,
-    /// A quarter of the loops
+    /// A sixth of the loops, of phases a twelfth: some four seconds in the lab
     #[arg(long)]
     pub quick: bool,
 }
