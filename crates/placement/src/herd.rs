@@ -10,11 +10,9 @@
 //! after them ([`crate::pages`]). A placed task moves again only for a clear gain and not
 //! within [`SETTLE`] of its last move.
 
-use std::collections::BTreeMap;
-
 use numaherd_model::{
-    Action, CONVERGED_PERMILLE, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, RegionId,
-    Snapshot, Task, Waiting,
+    Action, CONVERGED_PERMILLE, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, Snapshot,
+    Task, Waiting,
 };
 
 use crate::bandwidth::Bandwidth;
@@ -24,10 +22,10 @@ use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, level, pages, relief, search, sharing, turns, whole};
 use known::Known;
-use shares::Shares;
+use rest::Rest;
 
 mod known;
-mod shares;
+mod rest;
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -75,8 +73,7 @@ pub struct Herd {
     calm_since: Option<Nanos>,
     /// One for each task of the last snapshot, in its order.
     tasks: Vec<Known>,
-    moved_at: BTreeMap<RegionId, Nanos>,
-    shares: Shares,
+    rest: Rest,
     /// When faults told of another phase.
     stirred_at: Option<Nanos>,
     /// When it was last looked who is away.
@@ -98,8 +95,7 @@ impl Herd {
             quiet_since: None,
             calm_since: None,
             tasks: Vec::new(),
-            moved_at: BTreeMap::new(),
-            shares: Shares::default(),
+            rest: Rest::default(),
             stirred_at: None,
             turns_at: None,
         }
@@ -111,19 +107,13 @@ impl Herd {
         Herd::with(Mechanisms { pages: false, ..Mechanisms::default() })
     }
 
-    /// Whether the region was left in peace for long enough.
-    fn may_move_again(&self, action: &Action, now: Nanos) -> bool {
-        let Action::MovePages { region, .. } = action else { return true };
-        self.moved_at.get(region).is_none_or(|&at| now.since(at) >= SETTLE)
-    }
-
     fn remember(&mut self, moves: &[Action], snapshot: &Snapshot) {
         let now = snapshot.time;
-        self.moved_at.retain(|_, at| now.since(*at) < SETTLE);
+        self.rest.forget_old(now);
         let mut indices = Indices::new(snapshot);
         for action in moves {
             match action {
-                Action::MovePages { region, .. } => _ = self.moved_at.insert(*region, now),
+                Action::MovePages { region, .. } => self.rest.moved(*region, now),
                 Action::PlaceTask { task, .. } => {
                     if let Some(i) = indices.of(*task) {
                         self.tasks[i].placed_at = Some(now);
@@ -206,7 +196,7 @@ impl Placement for Herd {
         self.meet(snapshot);
         if snapshot.stirred {
             self.stirred_at = Some(snapshot.time);
-            self.shares.forget();
+            self.rest.forget_shares();
         }
         let told = self.told(snapshot);
         let snapshot = told.as_ref().unwrap_or(snapshot);
@@ -233,7 +223,7 @@ impl Placement for Herd {
             let there = |user: &&(usize, u64)| at[user.0] == outlook.of(b).memory && stays(user.0);
             demand.bundles[b].users.iter().filter(there).map(|user| user.1).sum()
         });
-        follow.retain(|action| self.may_move_again(action, snapshot.time));
+        follow.retain(|action| self.rest.may_move(action, snapshot.time));
         if self.mechanisms.interleave {
             follow.extend(self.gathered(snapshot, &demand, &outlook, &follow));
         }
@@ -243,7 +233,7 @@ impl Placement for Herd {
         let calm = actions.is_empty() && follow.is_empty();
         self.calm_since = if calm { self.calm_since.or(Some(snapshot.time)) } else { None };
         let shared = self.shared_out(snapshot, &demand, &outlook);
-        self.shares.remember(&shared, snapshot);
+        self.rest.shared(&shared, snapshot);
         follow.extend(shared);
         actions.extend(follow);
         self.remember(&actions, snapshot);
@@ -395,7 +385,7 @@ impl Herd {
         };
         let left = Pages(pages::most(snapshot).0 - follow.iter().map(moving).sum::<u64>());
         let mut actions = interleave::gather(snapshot, demand, outlook, left);
-        actions.retain(|action| self.may_move_again(action, snapshot.time));
+        actions.retain(|action| self.rest.may_move(action, snapshot.time));
         actions
     }
 
@@ -407,7 +397,7 @@ impl Herd {
             return Vec::new();
         }
         let mut actions = interleave::spread(snapshot, demand, outlook, pages::most(snapshot));
-        actions.retain(|action| self.may_move_again(action, now) && self.shares.may(action, now));
+        actions.retain(|action| self.rest.may_share(action, now));
         actions
     }
 

@@ -1,5 +1,7 @@
 //! What herd plans, and when it plans nothing.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use numaherd_model::scene::{Scene, task_id};
 use numaherd_model::{NodeId, TaskId};
