@@ -38,7 +38,7 @@ pub struct Evidence {
     regions: BTreeMap<RegionId, RegionEvidence>,
     tasks: BTreeMap<TaskId, TaskEvidence>,
     sharing: BTreeMap<ProcessId, Sharing>,
-    /// When the program was last heard to go on to something else.
+    /// Since when the program does something else, as far as it was heard to.
     faded_at: Nanos,
 }
 
@@ -72,13 +72,13 @@ impl Evidence {
         let region = self.regions.entry(id).or_insert_with(|| RegionEvidence::new(pages));
         let user = region.user(task.id);
         // Who touched a page before this task was born, or for something else, tells nothing of the two.
-        let born = Nanos(snapshot.time.0.saturating_sub(task.age.0)).max(self.faded_at);
+        let since = Nanos(snapshot.time.0.saturating_sub(task.age.0)).max(self.faded_at);
         for fault in run {
             let page = (fault.address.unwrap_or(start) - start) / snapshot.page_size.0;
             let before = region.touch(user, page as usize, fault);
-            let pair = before.filter(|before| before.is_since(born));
+            let pair = before.filter(|before| before.is_since(since));
             let switched = pair.is_some_and(|before| before.tid != fault.tid);
-            let near = || region.follow(fault).filter(|near| near.is_since(born));
+            let near = || region.follow(fault).filter(|near| near.is_since(since));
             if let Some(before) = pair.or_else(near) {
                 let none = Sharing { process: task.process, samples: 0, switches: 0 };
                 let sharing = self.sharing.entry(task.process).or_insert(none);
@@ -88,11 +88,11 @@ impl Evidence {
         }
     }
 
-    /// The program does something else now: what was seen so far counts like one pass, and in a region for
+    /// The program does something else since then: what was seen so far counts like one pass, and in a region for
     /// next to nothing once somebody was seen there again. Where pages are and how much a process shares stays
     /// known.
-    pub fn fade(&mut self, now: Nanos) {
-        self.faded_at = now;
+    pub fn fade(&mut self, since: Nanos) {
+        self.faded_at = since;
         self.regions.values_mut().for_each(RegionEvidence::fade);
         self.tasks.values_mut().for_each(TaskEvidence::fade);
     }

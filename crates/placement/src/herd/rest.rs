@@ -45,12 +45,11 @@ impl Rest {
     /// Forgets what has rested.
     pub fn forget_old(&mut self, now: Nanos) {
         self.moved.retain(|_, until| now < *until);
+        self.shared.retain(|_, until| now < *until);
     }
 
     /// These are shared out.
     pub fn shared(&mut self, actions: &[Action], snapshot: &Snapshot) {
-        let now = snapshot.time;
-        self.shared.retain(|_, until| now < *until);
         if actions.is_empty() {
             return;
         }
@@ -62,7 +61,7 @@ impl Rest {
         for action in actions {
             if let Action::MovePages { region, .. } = action {
                 let age = ages.get(&region.process).copied().unwrap_or_default();
-                self.shared.insert(*region, Nanos(now.0 + age.0));
+                self.shared.insert(*region, Nanos(snapshot.time.0 + age.0));
             }
         }
     }
