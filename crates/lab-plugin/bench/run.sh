@@ -7,7 +7,7 @@
 # RATIO (0.25) is guest seconds per real second, QUANTUM_NS (50000) and INSTRUCTION_PS (10000;
 # 10 for speed, so that nothing sleeps) go to the plugin. PLUGIN=none boots without it.
 # MODEL is further fields of the plugin's configuration (src/config.rs), without braces.
-# Needs qemu-system-x86, faketime, gcc, cpio.
+# Needs qemu-system-x86, faketime, gcc, busybox.
 set -eu
 what=${1:-all}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +24,7 @@ mkdir "$folder/root"
 gcc -O2 -static -pthread -o "$folder/root/init" "$here/guest.c"
 mkdir "$folder/root/dev"
 mknod "$folder/root/dev/console" c 5 1 2>/dev/null || true
-(cd "$folder/root" && find . | cpio -o -H newc --quiet) >"$folder/initrd"
+(cd "$folder/root" && find . | busybox cpio -o -H newc --quiet) >"$folder/initrd"
 
 cat >"$folder/config.json" <<EOF
 {"stats": "$folder/stats", "clock_hz_ratio": $RATIO, "quantum_ns": $QUANTUM_NS,
