@@ -146,6 +146,8 @@ pub struct Demand {
     pub has_memory: Vec<bool>,
     /// Pages that a node can take without coming near its high watermark.
     pub room: Vec<u64>,
+    /// CPUs of each node that are neither set apart nor taken by others.
+    pub open: Vec<usize>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
     /// Tasks that each may keep beyond that.
@@ -184,11 +186,13 @@ impl Demand {
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
         let claims = tasks.iter().filter(|task| task.claims_cpu).count();
-        let (capacity, slack) = room::tasks(snapshot, claims);
+        let open = room::cpus(snapshot);
+        let (capacity, slack) = room::tasks(snapshot, &open, claims);
         Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
+            open,
             capacity,
             slack,
             cores: if mechanisms.cores {

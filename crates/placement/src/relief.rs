@@ -11,7 +11,7 @@
 //! that was let go crowded the other node, whose tasks were let go in turn (overcommit on the emulated 2x4).
 //!
 //! Example: unplaced, a task waited 5 % of the time; now 30 %, and node 1 has a CPU to spare: it
-//! is let go. Had it waited 20 % before, or were every node full, it would stay.
+//! is let go. Had it waited 20 % before, or were a task to every CPU, it would stay.
 
 use numaherd_model::{Nanos, Task};
 
@@ -85,21 +85,22 @@ impl Waits {
     }
 }
 
-/// Room for further tasks on each node.
+/// CPUs of each node that nobody claims. (With more tasks than CPUs a node may hold more of them than it has CPUs:
+/// whoever waits there would wait elsewhere too.)
 pub struct Room(Vec<usize>);
 
 impl Room {
     /// With tasks where they are today.
     #[must_use]
     pub fn new(demand: &Demand) -> Room {
-        let mut room = demand.capacity.clone();
+        let mut room = demand.open.clone();
         for task in demand.tasks.iter().filter(|task| task.claims_cpu) {
             room[task.now] = room[task.now].saturating_sub(1);
         }
         Room(room)
     }
 
-    /// Whether another node has room for a task that its owner allows there; takes it, if so.
+    /// Whether another node has such a CPU for a task that its owner allows there; takes it, if so.
     pub fn is_elsewhere(&mut self, demand: &Demand, task: usize) -> bool {
         let here = demand.tasks[task].now;
         let fits = |node: &usize| {
@@ -192,6 +193,27 @@ mod tests {
         scene.edit().nodes[1].others_permille = 3000;
         scene.edit().tasks[0].waiting_permille = 300;
         assert_eq!(released(&Herd::new().decide(&scene.snapshot())), []);
+    }
+
+    #[test]
+    fn with_more_tasks_than_cpus_none_is_free() {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=9 {
+            let node = u32::from(tid > 5);
+            scene.task(tid, node * 4 + tid % 4, 1000);
+            scene.region(u64::from(tid), &[(tid, 400)], &[(node, 512)]);
+            scene.at_home(tid, node);
+        }
+        // Five on node 0 and four on node 1, which may hold five as well.
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        scene.edit().tasks[0].waiting_permille = 600;
+        scene.edit().time.0 += 5_000_000_000;
+        assert_eq!(released(&herd.decide(&scene.snapshot())), []);
+        // Two of node 1 have ended: one CPU is free there.
+        scene.edit().tasks.truncate(7);
+        scene.edit().time.0 += 100_000_000;
+        assert_eq!(released(&herd.decide(&scene.snapshot())), [1]);
     }
 
     #[test]

@@ -20,17 +20,22 @@ pub fn pages(snapshot: &Snapshot, node: &Node) -> u64 {
 /// (The kernel's load balancing moves nothing over nodes up to a quarter.)
 const SLACK: usize = 8;
 
-/// CPU-claiming tasks per node: its CPUs that are neither set apart nor taken by others; with more
-/// tasks than those, its fair part of them (of all CPUs, where nothing is left), rounded up. And those
-/// that each may keep beyond that if it has them today.
+/// CPUs per node that are neither set apart nor taken by others.
 #[must_use]
-pub fn tasks(snapshot: &Snapshot, claims: usize) -> (Vec<usize>, Vec<usize>) {
-    let free = |node: &Node| {
+pub fn cpus(snapshot: &Snapshot) -> Vec<usize> {
+    let open = |node: &Node| {
         let cpus = node.cpus.difference(&snapshot.isolated).len();
         cpus.saturating_sub(snapshot.others(node.id))
     };
+    snapshot.topology.nodes.iter().map(open).collect()
+}
+
+/// CPU-claiming tasks per node: its open CPUs; with more tasks than those, its fair part of them (of all CPUs, where
+/// nothing is open), rounded up. And those that each may keep beyond that if it has them today.
+#[must_use]
+pub fn tasks(snapshot: &Snapshot, open: &[usize], claims: usize) -> (Vec<usize>, Vec<usize>) {
     let nodes = &snapshot.topology.nodes;
-    let mut room: Vec<usize> = nodes.iter().map(free).collect();
+    let mut room = open.to_vec();
     if claims <= room.iter().sum() {
         return (room, vec![0; nodes.len()]);
     }
