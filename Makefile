@@ -73,7 +73,7 @@ speed: build
 	scripts/measure-speed
 
 # Herd beside off and the kernel on a hundred random machines and loads, simulated; six minutes.
-# WITHOUT=PART: without that part of it; LOADS=N: so many.
+# WITHOUT=PART: without that part of it; LOADS=N: so many; SEEDS=N: so many runs of each, three without.
 LOADS ?= 100
 random-loads: deps
 	LOADS=$(LOADS) $(CARGO) test --release --locked --package numaherd --bin numaherd random_machines -- --nocapture
