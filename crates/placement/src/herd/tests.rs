@@ -272,3 +272,24 @@ fn memory_does_not_follow_whom_the_scheduler_takes_to_and_fro() {
     assert!(!after(100, 0) && !after(100, 5) && !after(400, 6), "it comes and goes");
     assert!(after(100, 7), "it has been there for half a second");
 }
+
+#[test]
+fn strangers_who_take_half_of_a_node_have_one_placed_task_go() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=8 {
+        let node = u32::from(tid > 4);
+        scene.task(tid, tid - 1, 1000);
+        scene.region(u64::from(tid), &[(tid, 400)], &[(node, 512)]);
+        scene.at_home(tid, node);
+    }
+    let mut herd = Herd::new();
+    assert_eq!(herd.decide(&scene.snapshot()).actions, []);
+    scene.edit().nodes[0].others_permille = 2000;
+    scene.edit().time.0 += SETTLE.0;
+    let plan = herd.decide(&scene.snapshot());
+    let goes = |action: &Action| match action {
+        Action::PlaceTask { task, node, .. } => Some((task.tid <= 4, node.0)),
+        _ => None,
+    };
+    assert_eq!(plan.actions.iter().filter_map(goes).collect::<Vec<_>>(), [(true, 1)]);
+}
