@@ -406,7 +406,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
 }
 
 /// How old the process of each task is: its oldest. Tasks of a process mostly follow each other.
-fn process_ages(snapshot: &Snapshot) -> Vec<Nanos> {
+pub fn process_ages(snapshot: &Snapshot) -> Vec<Nanos> {
     let of_process = || snapshot.tasks.chunk_by(|a, b| a.process == b.process);
     let mut oldest: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
     for task in of_process().flat_map(|tasks| tasks.iter().max_by_key(|task| task.age)) {

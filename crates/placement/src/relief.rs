@@ -93,11 +93,8 @@ impl Room {
     /// With tasks where they are today.
     #[must_use]
     pub fn new(demand: &Demand) -> Room {
-        let mut room = demand.open.clone();
-        for task in demand.tasks.iter().filter(|task| task.claims_cpu) {
-            room[task.now] = room[task.now].saturating_sub(1);
-        }
-        Room(room)
+        let loads = demand.loads(&demand.today());
+        Room(demand.open.iter().zip(loads).map(|(open, load)| open.saturating_sub(load)).collect())
     }
 
     /// Whether another node has such a CPU for a task that its owner allows there; takes it, if so.

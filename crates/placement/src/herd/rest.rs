@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{Action, Nanos, ProcessId, RegionId, Snapshot};
 
 use super::SETTLE;
+use crate::bundles::process_ages;
 
 /// Regions that were moved, or shared out, each with when it may be again.
 #[derive(Debug, Default)]
@@ -53,11 +54,8 @@ impl Rest {
         if actions.is_empty() {
             return;
         }
-        let mut ages: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
-        for task in &snapshot.tasks {
-            let age = ages.entry(task.process).or_default();
-            *age = task.age.max(*age);
-        }
+        let processes = snapshot.tasks.iter().map(|task| task.process);
+        let ages: BTreeMap<ProcessId, Nanos> = processes.zip(process_ages(snapshot)).collect();
         for action in actions {
             if let Action::MovePages { region, .. } = action {
                 let age = ages.get(&region.process).copied().unwrap_or_default();
