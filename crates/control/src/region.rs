@@ -106,12 +106,15 @@ impl RegionEvidence {
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node };
         let end = (first + size).min(self.pages.len());
         let before = self.pages[first];
-        for page in first..end {
-            let from = std::mem::replace(&mut self.pages[page], touch).node;
-            if from != node {
-                self.recount(from, node);
-            }
+        // Most of it was last seen on one node.
+        let mut at = first;
+        while at < end {
+            let from = self.pages[at].node;
+            let same = self.pages[at..end].iter().take_while(|page| page.node == from).count();
+            self.recount(from, node, same as u64);
+            at += same;
         }
+        self.pages[first..end].fill(touch);
         self.newest = self.newest.max(fault.time);
         if std::mem::take(&mut self.faded) {
             self.weaken(TRACE);
@@ -125,16 +128,21 @@ impl RegionEvidence {
         (before.node != NOWHERE).then_some(before)
     }
 
-    /// A page is on another node than was known.
-    fn recount(&mut self, from: u16, to: u16) {
-        for (node, change) in [(from, -1), (to, 1)] {
-            if node == NOWHERE {
-                continue;
-            }
-            let node = NodeId(u32::from(node));
-            match self.nodes.binary_search_by_key(&node, |(node, _)| *node) {
-                Ok(i) => self.nodes[i].1 = self.nodes[i].1.saturating_add_signed(change),
-                Err(i) => self.nodes.insert(i, (node, 1)),
+    /// So many pages are on another node than was known.
+    fn recount(&mut self, from: u16, to: u16, pages: u64) {
+        if from == to {
+            return;
+        }
+        let at = |node: u16| NodeId(u32::from(node));
+        if from != NOWHERE
+            && let Ok(i) = self.nodes.binary_search_by_key(&at(from), |(node, _)| *node)
+        {
+            self.nodes[i].1 = self.nodes[i].1.saturating_sub(pages);
+        }
+        if to != NOWHERE {
+            match self.nodes.binary_search_by_key(&at(to), |(node, _)| *node) {
+                Ok(i) => self.nodes[i].1 += pages,
+                Err(i) => self.nodes.insert(i, (at(to), pages)),
             }
         }
     }

@@ -8,6 +8,7 @@ use perf_event::data::{Record, Registers as Noted, SampleRegsAbi};
 use perf_event::events::Software;
 use perf_event::{Builder, Clock, SampleFlag};
 
+use crate::block;
 use crate::code::Code;
 use crate::registers::{MASK, Registers};
 
@@ -88,6 +89,10 @@ impl AccessSource for Sampler {
             return Ok(());
         }
         let open = !self.watched.is_empty() && self.cpus == *cpus && self.every == every;
+        if self.watched.is_empty() {
+            // Without a thread the first sample waits for it.
+            let _ = std::thread::Builder::new().spawn(block::unpack_decoder);
+        }
         self.watched = watched;
         if open {
             return Ok(());
