@@ -1,5 +1,5 @@
-//! How long herd takes to decide, by size: `cargo bench -p numaherd-placement`, and with `-- LOAD`
-//! only that load.
+//! How long herd takes to decide, by size: `cargo bench -p numaherd-placement`, with `-- LOAD` only that load, and
+//! with `-- LOAD TASKS` only that many tasks.
 //!
 //! Processes of eight threads, half of which share all their memory; two regions a thread; 64
 //! nodes of 32 CPUs in 8 groups of one hop, two hops between groups; all threads busy. `settled`:
@@ -166,11 +166,17 @@ fn main() {
     println!("{REPEATS} decisions each; milliseconds of CPU time");
     println!("load          tasks    median       min       max   actions   growth      plan");
     let loads = [("settled", Load::Settled), ("new", Load::New), ("scattered", Load::Scattered)];
-    let wanted = std::env::args().skip(1).find(|word| !word.starts_with('-'));
+    let mut words = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+    let wanted = words.next();
+    let sizes = match words.next().map(|word| word.parse::<u32>()) {
+        Some(Ok(tasks @ 1..)) => vec![tasks],
+        Some(_) => return eprintln!("give a number of tasks after the load"),
+        None => vec![1_000, 10_000, 100_000],
+    };
     let wanted = |name: &str| wanted.as_deref().is_none_or(|wanted| wanted == name);
     for (name, load) in loads.into_iter().filter(|(name, _)| wanted(name)) {
         let mut before: Option<f64> = None;
-        for tasks in [1_000, 10_000, 100_000] {
+        for &tasks in &sizes {
             let ([median, min, max], plan) = measure(tasks, load);
             let (actions, digest) = (plan.actions.len(), digest(&plan));
             let n = f64::from(tasks);
