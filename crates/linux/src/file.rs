@@ -61,11 +61,8 @@ pub(crate) fn is_absent(error: &io::Error) -> bool {
 
 /// The file's text, None where there is no such file.
 pub(crate) fn text_if_present(path: &Path) -> Result<Option<String>, ReadError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
-        Err(error) if is_absent(&error) => Ok(None),
-        Err(source) => Err(ReadError::Read { path: path.to_path_buf(), source }),
-    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok(Buffer::default().read(path)?.map(text))
 }
 
 /// The file's text, which must be there.

@@ -18,6 +18,8 @@ pub struct Assignment<'a> {
     demand: &'a Demand,
     at: Vec<usize>,
     load: Vec<usize>,
+    /// Tasks beyond the open CPUs of the node that they are on.
+    crowd: usize,
     /// Bytes a second that the tasks on each node read and write.
     traffic: Vec<u64>,
     /// The tasks on each node that claim a CPU, in no order, and each one's place there.
@@ -65,6 +67,7 @@ impl<'a> Assignment<'a> {
         let far: u64 = bundles.iter().map(|spread| spread.cost).sum();
         let total = far + demand.cores.total(&load);
         Assignment {
+            crowd: demand.crowd_of(&load),
             changes: vec![0; demand.nodes.len()],
             scratch: Amounts::new(),
             demand,
@@ -163,8 +166,21 @@ impl<'a> Assignment<'a> {
 
     /// Whether a task's owner allows it a node and there is room for it.
     pub fn has_room(&self, task: usize, node: usize) -> bool {
+        self.has_room_if(task, node, self.may_crowd(self.at[task]))
+    }
+
+    /// Whether a task that leaves this node may be one more than another has CPUs: if it is here, or if no CPU idles for
+    /// it.
+    pub fn may_crowd(&self, from: usize) -> bool {
+        self.load[from] > self.demand.open[from] || self.crowd < self.demand.crowd
+    }
+
+    /// As [`Assignment::has_room`], of a task that may crowd a node or not.
+    pub fn has_room_if(&self, task: usize, node: usize, may_crowd: bool) -> bool {
         let claims = self.demand.tasks[task].claims_cpu;
-        let free = !claims || self.load[node] < self.demand.capacity[node];
+        let most = self.demand.capacity[node];
+        let most = if may_crowd { most } else { most.min(self.demand.open[node]) };
+        let free = !claims || self.load[node] < most;
         let traffic = self.demand.tasks[task].traffic;
         let free = free
             && (traffic == 0 || self.traffic[node] + traffic <= self.demand.bandwidth.takes[node]);
@@ -231,6 +247,9 @@ impl<'a> Assignment<'a> {
         }
         self.place[task] = self.members[to].len();
         self.members[to].push(task);
+        let open = &self.demand.open;
+        self.crowd -= usize::from(self.load[from] > open[from]);
+        self.crowd += usize::from(self.load[to] >= open[to]);
         self.load[from] -= 1;
         self.load[to] += 1;
         self.changes[from] += 1;

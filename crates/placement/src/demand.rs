@@ -150,6 +150,9 @@ pub struct Demand {
     pub open: Vec<usize>,
     /// Tasks that claim a CPU which each node may hold.
     pub capacity: Vec<usize>,
+    /// Tasks beyond their nodes' open CPUs while no such CPU idles: the part of each node is rounded up, and were all
+    /// to hold that much, some would hold too little.
+    pub crowd: usize,
     /// Tasks that each may keep beyond that.
     pub slack: Vec<usize>,
     /// What it costs that tasks share cores.
@@ -192,6 +195,7 @@ impl Demand {
             excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
+            crowd: claims.saturating_sub(open.iter().sum()),
             open,
             capacity,
             slack,
@@ -234,6 +238,12 @@ impl Demand {
         let busy = self.tasks.iter().zip(at).filter(|(task, _)| task.claims_cpu);
         busy.for_each(|(_, &node)| loads[node] += 1);
         loads
+    }
+
+    /// Tasks beyond the open CPUs of their node, with so many on each.
+    #[must_use]
+    pub fn crowd_of(&self, load: &[usize]) -> usize {
+        load.iter().zip(&self.open).map(|(load, open)| load.saturating_sub(*open)).sum()
     }
 
     /// Whether it is known, or does not matter, where a task's memory is.

@@ -58,10 +58,13 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
             .map(|(&takes, &found)| takes.max(found))
             .collect(),
         limits: demand.capacity.iter().zip(found.load()).map(|(&c, &l)| c.max(l)).collect(),
+        crowd: 0,
+        most_crowd: demand.crowd.max(demand.crowd_of(found.load())),
     };
     for &task in tasks.iter().filter(|&&task| demand.tasks[task].claims_cpu) {
         search.load[search.at[task]] -= 1;
     }
+    search.crowd = demand.crowd_of(&search.load);
     for &task in &tasks {
         search.traffic[search.at[task]] -= demand.tasks[task].traffic;
     }
@@ -171,12 +174,20 @@ struct Search<'a> {
     bound: u64,
     steps: usize,
     limits: Vec<usize>,
+    /// Tasks beyond open CPUs, and the most that there may be.
+    crowd: usize,
+    most_crowd: usize,
     /// Bytes a second on each node, and the most that it may have.
     traffic: Vec<u64>,
     most_traffic: Vec<u64>,
 }
 
 impl Search<'_> {
+    /// How many of so many tasks that come to a node would be beyond its open CPUs.
+    fn crowds(&self, node: usize, claims: usize) -> usize {
+        if self.load[node] >= self.demand.open[node] { claims } else { 0 }
+    }
+
     /// Assigns the first of `tasks` and then the others; `sure` is what is paid already, for
     /// `moved` tasks among other things. Moving nobody is not considered: it is no better than
     /// what was found.
@@ -195,7 +206,8 @@ impl Search<'_> {
         let before: u64 = who.bundles.iter().map(|&(b, _)| self.prices[b].least).sum();
         let mut branches: SmallVec<[(u64, bool, usize); FEW_NODES]> = SmallVec::new();
         for node in 0..self.demand.nodes.len() {
-            let room = self.load[node] + claims <= self.limits[node].max(claims);
+            let room = self.load[node] + claims <= self.limits[node].max(claims)
+                && self.crowd + self.crowds(node, claims) <= self.most_crowd;
             let carries = self.traffic[node] + who.traffic <= self.most_traffic[node];
             if room && carries && !self.demand.cpus(task, node).is_empty() {
                 let cost = if node == who.now { 0 } else { self.task_cost };
@@ -217,10 +229,13 @@ impl Search<'_> {
                 self.prices[b].add(node, weight);
             }
             let before = std::mem::replace(&mut self.at[task], node);
+            let crowds = self.crowds(node, claims);
+            self.crowd += crowds;
             self.load[node] += claims;
             self.traffic[node] += who.traffic;
             self.descend(rest, sure, moved + usize::from(moves));
             self.load[node] -= claims;
+            self.crowd -= crowds;
             self.traffic[node] -= who.traffic;
             self.at[task] = before;
             for &(b, weight) in &who.bundles {

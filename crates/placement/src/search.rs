@@ -178,6 +178,8 @@ fn step(
         return None;
     }
     let has_room = assignment.has_room(task, to);
+    // What whoever makes room leaves behind is what the task leaves.
+    let may_crowd = assignment.may_crowd(if demand.tasks[task].claims_cpu { from } else { to });
     if has_room && crowding == 0 {
         assignment.put(task, to);
         return Some(smallvec![task]);
@@ -192,7 +194,7 @@ fn step(
         }
         // Two that have no memory in common save what each saves, where each has a core anyway.
         let mut look = |assignment: &mut Assignment, before: u64| {
-            places(demand, assignment, partner, from, &mut nodes);
+            places(demand, assignment, partner, (from, may_crowd), &mut nodes);
             for &place in &nodes {
                 let total = alone + assignment.total_with(partner, place) - before;
                 if total < best.0 {
@@ -230,12 +232,13 @@ fn places(
     demand: &Demand,
     assignment: &Assignment,
     partner: usize,
-    left: usize,
+    (left, may_crowd): (usize, bool),
     nodes: &mut Vec<usize>,
 ) {
     let here = assignment.at()[partner];
     destinations(demand, assignment, partner, nodes);
-    nodes.retain(|&node| node != here && node != left && assignment.has_room(partner, node));
+    let fits = |node: usize| assignment.has_room_if(partner, node, may_crowd);
+    nodes.retain(|&node| node != here && node != left && fits(node));
     if assignment.allows(partner, left) {
         nodes.push(left);
     }

@@ -7,11 +7,11 @@ use crate::memory::maps::AnonymousRange;
 use crate::sys::pages;
 use crate::system::Memory;
 
-/// Pages looked up of a whole process. Guessed.
-const SAMPLES: u64 = 1024;
+/// Pages looked up of a whole process, and how many if too few of these are there. Guessed.
+const SAMPLES: [u64; 2] = [256, 1024];
 
 /// So many of them have to be there: in a large mapping that is hardly used, few are. Guessed: two standard
-/// deviations of a half are 9 % then, and 3 % where all are there.
+/// deviations of a half are 9 % then, and 6 % where all of the fewer ones are there.
 const LEAST_THERE: u64 = 128;
 
 /// A process's pages per node, going by some that are spread over all of its own that it maps; none if hardly any
@@ -20,12 +20,14 @@ pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec
     // Nothing of one that has ended or belongs to someone else.
     let ranges = memory.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
     let all: u64 = ranges.iter().map(|range| range.len.0).sum();
-    let step = (all / SAMPLES).max(pages::size().0);
-    let places = memory.locate(process.tgid, &spread(&ranges, step)).unwrap_or_default();
-    let nodes = resident::per_node(&places);
-    if nodes.iter().map(|(_, seen)| seen).sum::<u64>() < LEAST_THERE {
-        return Vec::new();
-    }
+    let mut look = |samples: u64| {
+        let step = (all / samples).max(pages::size().0);
+        let places = memory.locate(process.tgid, &spread(&ranges, step)).unwrap_or_default();
+        let nodes = resident::per_node(&places);
+        let enough = nodes.iter().map(|(_, seen)| seen).sum::<u64>() >= LEAST_THERE;
+        enough.then_some((step, nodes))
+    };
+    let Some((step, nodes)) = SAMPLES.into_iter().find_map(&mut look) else { return Vec::new() };
     let each = Bytes(step).pages(pages::size()).0;
     let own: u64 = nodes.iter().map(|(_, seen)| seen * each).sum();
     let resident = memory.coverage(process.tgid).map_or(0, |known| known.resident.0);

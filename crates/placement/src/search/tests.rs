@@ -50,6 +50,28 @@ fn an_overloaded_node_is_relieved_by_the_task_that_loses_least() {
 }
 
 #[test]
+fn with_more_tasks_than_cpus_no_cpu_is_left_without_one() {
+    // Three pairs that share memory on four nodes of a CPU: with a pair on each of three, the fourth would idle.
+    for by_hand in [false, true] {
+        let mut scene = Scene::even(4, 1);
+        for tid in 1..=6 {
+            scene.task(tid, (tid - 1) % 4, 1000);
+        }
+        for pair in 0..3 {
+            let users = [(2 * pair + 1, 400), (2 * pair + 2, 400)];
+            scene.region(u64::from(pair), &users, &[(pair, 512)]);
+        }
+        let demand = Demand::new(&scene.snapshot());
+        assert_eq!((&demand.capacity[..], demand.crowd), (&[2, 2, 2, 2][..], 2));
+        let found = if by_hand { descend(&demand, 1) } else { improve(&demand, 1) };
+        let mut load = found.load().to_vec();
+        load.sort_unstable();
+        assert_eq!(load, [1, 1, 2, 2], "{:?}", found.at());
+        assert!(found.total() < demand.total_cost(&demand.today()));
+    }
+}
+
+#[test]
 fn a_task_whose_owner_forbids_a_node_is_not_sent_there() {
     let mut scene = Scene::two_by_four();
     scene.task(1, 0, 1000);
