@@ -1,30 +1,24 @@
-//! The threads of a page fault test, one event at a time: who has which line, who holds and who waits for
-//! which lock, and who clears a page.
+//! The threads of a page fault test, one event at a time: who asks for which line, who holds and who waits
+//! for which lock, and who clears a page.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 
 use numaherd_scheduling::{Fair, Scheduling};
 
-use super::{FAULTS, JITTER_PERMILLE, LINES, PAGE_LINES, PAGES, Stage, clear_ns};
+use super::line::{How, Line, Request, Then};
+use super::{FAULTS, JITTER_PERMILLE, LINES, LIST, PAGE_LINES, Stage, clear_ns};
 use crate::machine::Machine;
 use crate::random::Stream;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
     /// The thread enters its stage.
-    Enter,
-    /// It gives up the lock of its stage.
-    Release,
-    /// It has cleared its page.
-    Cleared,
-}
-
-#[derive(Default)]
-struct Lock {
-    held: bool,
-    last: Option<usize>,
-    waiting: VecDeque<usize>,
+    Enter(usize),
+    /// A line is there.
+    Arrived(usize),
+    /// The thread has cleared its page, if it was not put off since, which the number tells.
+    Cleared(usize, u64),
 }
 
 pub struct Kernel<'a> {
@@ -35,14 +29,17 @@ pub struct Kernel<'a> {
     node: Vec<usize>,
     at: Vec<usize>,
     left: Vec<u64>,
-    lines: [(Option<usize>, f64); LINES],
-    locks: Vec<Lock>,
+    /// Locks that each gave up and that are not free yet, since it goes on before its line is there, and
+    /// whether it waits for that.
+    leaving: Vec<usize>,
+    stays: Vec<bool>,
+    lines: Vec<Line>,
     /// Who clears pages in each node's memory, with lines to go as of some time.
     clearing: Vec<Vec<(usize, f64)>>,
     as_of_ns: Vec<f64>,
-    heap: BinaryHeap<Reverse<(u64, u64, usize, What)>>,
+    heap: BinaryHeap<Reverse<(u64, u64, What)>>,
     number: u64,
-    /// Of each thread's only event that counts: put off, it stands in the queue twice.
+    /// Of each thread's only end of clearing that counts: put off, it stands in the queue twice.
     counts: Vec<u64>,
     jitter: Stream,
 }
@@ -65,6 +62,7 @@ impl<'a> Kernel<'a> {
                 node_of[cpu]
             })
             .collect();
+        let nodes = machine.node.len();
         let mut kernel = Kernel {
             machine,
             stages,
@@ -72,68 +70,76 @@ impl<'a> Kernel<'a> {
             node,
             at: vec![0; threads],
             left: vec![FAULTS; threads],
-            lines: [(None, 0.0); LINES],
-            locks: (0..PAGES + machine.node.len()).map(|_| Lock::default()).collect(),
-            clearing: vec![Vec::new(); machine.node.len()],
-            as_of_ns: vec![0.0; machine.node.len()],
+            leaving: vec![0; threads],
+            stays: vec![false; threads],
+            lines: vec![Line::default(); LIST + (LINES - LIST) * nodes],
+            clearing: vec![Vec::new(); nodes],
+            as_of_ns: vec![0.0; nodes],
             heap: BinaryHeap::new(),
             number: 0,
             counts: vec![0; threads],
             jitter: Stream::new(seed, "faults"),
         };
-        (0..threads).for_each(|thread| kernel.schedule(0.0, thread, What::Enter));
+        (0..threads).for_each(|thread| kernel.schedule(0.0, What::Enter(thread)));
         kernel
     }
 
     /// Times are whole picoseconds in the queue, so that they have an order.
-    fn schedule(&mut self, at_ns: f64, thread: usize, what: What) {
+    fn schedule(&mut self, at_ns: f64, what: What) {
         self.number += 1;
-        self.counts[thread] = self.number;
-        let at = (at_ns * 1000.0) as u64;
-        self.heap.push(Reverse((at, self.number, thread, what)));
+        self.heap.push(Reverse(((at_ns * 1000.0) as u64, self.number, what)));
     }
 
     /// When each thread ended.
     pub fn run(&mut self) -> Vec<f64> {
         let mut ends = vec![0.0; self.at.len()];
-        while let Some(Reverse((at, number, thread, what))) = self.heap.pop() {
-            if number != self.counts[thread] {
-                continue;
-            }
+        while let Some(Reverse((at, _, what))) = self.heap.pop() {
             let now = at as f64 / 1000.0;
             match what {
-                What::Enter => {}
-                What::Release => self.release(now, thread),
-                What::Cleared => self.cleared(now, thread),
-            }
-            if self.at[thread] == self.stages.len() {
-                self.at[thread] = 0;
-                self.left[thread] -= 1;
-                if self.left[thread] == 0 {
-                    ends[thread] = now;
-                    continue;
+                What::Arrived(line) => self.arrived(now, line),
+                What::Cleared(thread, number) if number == self.counts[thread] => {
+                    self.cleared(now, thread);
+                }
+                What::Cleared(..) => {}
+                What::Enter(thread) if self.at[thread] < self.stages.len() => {
+                    self.enter(now, thread);
+                }
+                What::Enter(thread) => {
+                    self.at[thread] = 0;
+                    self.left[thread] -= 1;
+                    if self.left[thread] == 0 {
+                        ends[thread] = now;
+                    } else {
+                        self.enter(now, thread);
+                    }
                 }
             }
-            self.enter(now, thread);
         }
         ends
     }
 
     fn enter(&mut self, now: f64, thread: usize) {
-        match self.stages[self.at[thread]] {
+        let stage = self.stages[self.at[thread]];
+        if stage.is_locked() && self.leaving[thread] > 0 {
+            self.stays[thread] = true;
+            return;
+        }
+        match stage {
             Stage::Own => {
                 let own_ns = self.own_ns * self.jitter.around_one(JITTER_PERMILLE);
                 self.next(now + own_ns, thread);
             }
-            Stage::Line(line) => self.write(now, thread, line, 1.0),
-            Stage::Update(line) => self.write(now, thread, line, 2.0),
-            Stage::Lock(lock, ..) => {
-                let lock = self.of_node(lock, thread);
-                if self.locks[lock].held {
-                    self.locks[lock].waiting.push_back(thread);
-                } else {
-                    self.acquire(now, thread);
+            Stage::Held(ns) => self.next(now + ns, thread),
+            Stage::Read(line) => self.ask(now, line, thread, false, Then::GoOn),
+            Stage::Write(line) | Stage::Take(line, _) => {
+                self.ask(now, line, thread, true, Then::GoOn);
+            }
+            Stage::Leave(line, how) => {
+                if how == How::InTurn {
+                    self.leaving[thread] += 1;
+                    self.next(now, thread);
                 }
+                self.ask(now, line, thread, true, Then::Free(how));
             }
             Stage::Clear => {
                 let lines = PAGE_LINES * self.jitter.around_one(JITTER_PERMILLE);
@@ -144,7 +150,7 @@ impl<'a> Kernel<'a> {
 
     fn next(&mut self, at_ns: f64, thread: usize) {
         self.at[thread] += 1;
-        self.schedule(at_ns, thread, What::Enter);
+        self.schedule(at_ns, What::Enter(thread));
     }
 
     /// Changes who clears pages in a node's memory, which changes when all of them are done.
@@ -156,7 +162,9 @@ impl<'a> Kernel<'a> {
         change(&mut clearing);
         let line_ns = clear_ns(self.machine, node, clearing.len());
         for (thread, left) in &clearing {
-            self.schedule(now + left * line_ns, *thread, What::Cleared);
+            self.counts[*thread] += 1;
+            let what = What::Cleared(*thread, self.counts[*thread]);
+            self.schedule(now + left * line_ns, what);
         }
         self.clearing[node] = clearing;
     }
@@ -165,53 +173,76 @@ impl<'a> Kernel<'a> {
         self.clear(now, self.node[thread], |clearing| {
             clearing.retain(|(other, _)| *other != thread)
         });
-        self.at[thread] += 1;
+        self.next(now, thread);
     }
 
-    /// Fetches a line, so often, and has it until then.
-    fn write(&mut self, now: f64, thread: usize, line: usize, times: f64) {
-        let (owner, free) = self.lines[line];
-        let end = now.max(free) + self.fetch_ns(owner, thread) * times;
-        self.lines[line] = (Some(thread), end);
-        self.next(end, thread);
+    /// Asks for a line: of those that each node has, that of the thread's.
+    fn ask(&mut self, now: f64, line: usize, thread: usize, writes: bool, then: Then) {
+        let own = self.node[thread] * (LINES - LIST);
+        let line = if line < LIST { line } else { line + own };
+        self.lines[line].ask(Request { thread, writes, then });
+        self.answer(now, line);
     }
 
-    /// What it takes to fetch a line that another thread wrote last.
-    fn fetch_ns(&self, owner: Option<usize>, thread: usize) -> f64 {
-        let from = owner.filter(|owner| *owner != thread);
-        from.map_or(0.0, |from| self.machine.transfer_ns[self.node[thread]][self.node[from]])
-    }
-
-    /// The lock that is meant: of those that each node has, that of the thread's.
-    fn of_node(&self, lock: usize, thread: usize) -> usize {
-        if lock == PAGES { lock + self.node[thread] } else { lock }
-    }
-
-    fn acquire(&mut self, now: f64, thread: usize) {
-        let Stage::Lock(lock, hold_ns, data, line) = self.stages[self.at[thread]] else { return };
-        let lock = self.of_node(lock, thread);
-        let fetch_ns = self.fetch_ns(self.locks[lock].last, thread) * f64::from(1 + data);
-        self.locks[lock].held = true;
-        self.locks[lock].last = Some(thread);
-        let mut end = now + fetch_ns + hold_ns;
-        if let Some(line) = line {
-            let (owner, free) = self.lines[line];
-            end = end.max(free + hold_ns) + self.fetch_ns(owner, thread);
-            self.lines[line] = (Some(thread), end);
+    fn answer(&mut self, now: f64, line: usize) {
+        if let Some((request, from)) = self.lines[line].answer() {
+            let to = self.node[request.thread];
+            let ns = from.map_or(0.0, |from| self.machine.transfer_ns[to][self.node[from]]);
+            self.schedule(now + ns, What::Arrived(line));
         }
-        self.schedule(end, thread, What::Release);
     }
 
-    fn release(&mut self, now: f64, thread: usize) {
-        let Stage::Lock(lock, ..) = self.stages[self.at[thread]] else { return };
-        let lock = self.of_node(lock, thread);
-        self.at[thread] += 1;
-        self.locks[lock].held = false;
-        let others = self.locks[lock].waiting.len().saturating_sub(1) as f64;
-        if let Some(next) = self.locks[lock].waiting.pop_front() {
-            // Back to who gives it up, from those that look at it, and to half of these before the next.
-            let ns = self.fetch_ns(Some(thread), next) * (1.0 + others / 2.0);
-            self.acquire(now + ns, next);
+    fn arrived(&mut self, now: f64, line: usize) {
+        let Some((request, mut lost)) = self.lines[line].arrived() else { return };
+        let thread = request.thread;
+        match request.then {
+            Then::GoOn => self.has(now, line, thread),
+            Then::Look => self.looks(now, line, thread),
+            Then::Free(how) => {
+                self.lines[line].free(how);
+                if how == How::InTurn {
+                    self.left_lock(now, thread);
+                } else {
+                    self.next(now, thread);
+                }
+            }
+        }
+        // Who waits and lost its copy looks again, all at once, in whatever order they get through.
+        while !lost.is_empty() {
+            let one = self.jitter.below(lost.len() as u64) as usize;
+            let thread = lost.swap_remove(one);
+            self.lines[line].ask(Request { thread, writes: false, then: Then::Look });
+        }
+        self.answer(now, line);
+    }
+
+    /// The thread has the line of its stage.
+    fn has(&mut self, now: f64, line: usize, thread: usize) {
+        let has = match self.stages[self.at[thread]] {
+            Stage::Take(_, how) => self.lines[line].take(thread, how),
+            _ => true,
+        };
+        if has {
+            self.next(now, thread);
+        }
+    }
+
+    /// The thread waits for the lock of its stage and has its line.
+    fn looks(&mut self, now: f64, line: usize, thread: usize) {
+        let Stage::Take(_, how) = self.stages[self.at[thread]] else { return };
+        match (self.lines[line].look(thread, how), how) {
+            (false, _) => {}
+            (true, How::InTurn) => self.next(now, thread),
+            (true, How::Reading | How::Writing) => {
+                self.lines[line].ask(Request { thread, writes: true, then: Then::GoOn });
+            }
+        }
+    }
+
+    fn left_lock(&mut self, now: f64, thread: usize) {
+        self.leaving[thread] -= 1;
+        if self.leaving[thread] == 0 && std::mem::take(&mut self.stays[thread]) {
+            self.schedule(now, What::Enter(thread));
         }
     }
 }
