@@ -2,12 +2,12 @@
 //! for which lock, and who clears a page.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 use numaherd_scheduling::{Fair, Scheduling};
 
 use super::line::{How, Line, Request, Then};
-use super::{FAULTS, JITTER_PERMILLE, LINES, LIST, PAGE_LINES, Stage, clear_ns};
+use super::{AT_ONCE, FAULTS, JITTER_PERMILLE, LINES, LIST, PAGE_LINES, Stage, clear_ns};
 use crate::machine::Machine;
 use crate::random::Stream;
 
@@ -15,8 +15,8 @@ use crate::random::Stream;
 enum What {
     /// The thread enters its stage.
     Enter(usize),
-    /// A line is there.
-    Arrived(usize),
+    /// A line is there, asked of others or not.
+    Arrived(usize, bool),
     /// The thread has cleared its page, if it was not put off since, which the number tells.
     Cleared(usize, u64),
 }
@@ -34,6 +34,9 @@ pub struct Kernel<'a> {
     leaving: Vec<usize>,
     stays: Vec<bool>,
     lines: Vec<Line>,
+    /// Of each node's memory, requests that it is about to answer, and lines of which one waits for that.
+    answering: Vec<usize>,
+    waiting: Vec<VecDeque<usize>>,
     /// Who clears pages in each node's memory, with lines to go as of some time.
     clearing: Vec<Vec<(usize, f64)>>,
     as_of_ns: Vec<f64>,
@@ -73,6 +76,8 @@ impl<'a> Kernel<'a> {
             leaving: vec![0; threads],
             stays: vec![false; threads],
             lines: vec![Line::default(); LIST + (LINES - LIST) * nodes],
+            answering: vec![0; nodes],
+            waiting: vec![VecDeque::new(); nodes],
             clearing: vec![Vec::new(); nodes],
             as_of_ns: vec![0.0; nodes],
             heap: BinaryHeap::new(),
@@ -96,7 +101,7 @@ impl<'a> Kernel<'a> {
         while let Some(Reverse((at, _, what))) = self.heap.pop() {
             let now = at as f64 / 1000.0;
             match what {
-                What::Arrived(line) => self.arrived(now, line),
+                What::Arrived(line, asked) => self.arrived(now, line, asked),
                 What::Cleared(thread, number) if number == self.counts[thread] => {
                     self.cleared(now, thread);
                 }
@@ -184,15 +189,30 @@ impl<'a> Kernel<'a> {
         self.answer(now, line);
     }
 
+    /// Has the next request for a line answered, or wait for the node that its memory is of.
     fn answer(&mut self, now: f64, line: usize) {
-        if let Some((request, from)) = self.lines[line].answer() {
-            let to = self.node[request.thread];
-            let ns = from.map_or(0.0, |from| self.machine.transfer_ns[to][self.node[from]]);
-            self.schedule(now + ns, What::Arrived(line));
+        let home = self.home(line);
+        match self.lines[line].next() {
+            Some(from) if from.is_none() || self.answering[home] < AT_ONCE => {
+                let Some((request, from)) = self.lines[line].answer() else { return };
+                let to = self.node[request.thread];
+                let ns = from.map_or(0.0, |from| self.machine.transfer_ns[to][self.node[from]]);
+                self.answering[home] += usize::from(from.is_some());
+                self.schedule(now + ns, What::Arrived(line, from.is_some()));
+            }
+            Some(_) if !self.waiting[home].contains(&line) => self.waiting[home].push_back(line),
+            _ => {}
         }
     }
 
-    fn arrived(&mut self, now: f64, line: usize) {
+    /// The node whose memory a line is of: what is one for all is of the first thread's.
+    fn home(&self, line: usize) -> usize {
+        line.checked_sub(LIST).map_or(self.node[0], |line| line / (LINES - LIST))
+    }
+
+    fn arrived(&mut self, now: f64, line: usize, asked: bool) {
+        let home = self.home(line);
+        self.answering[home] -= usize::from(asked);
         let Some((request, mut lost)) = self.lines[line].arrived() else { return };
         let thread = request.thread;
         match request.then {
@@ -212,6 +232,10 @@ impl<'a> Kernel<'a> {
             let one = self.jitter.below(lost.len() as u64) as usize;
             let thread = lost.swap_remove(one);
             self.lines[line].ask(Request { thread, writes: false, then: Then::Look });
+        }
+        // Who waits for the node comes before who asks for the same line again.
+        if let Some(next) = self.waiting[home].pop_front() {
+            self.answer(now, next);
         }
         self.answer(now, line);
     }

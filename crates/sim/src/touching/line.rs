@@ -56,22 +56,28 @@ impl Line {
         self.asked.push_back(request);
     }
 
-    /// The request that is answered next, if none is, and whom the line comes from; from nobody if the
-    /// thread has what it asks for.
-    pub fn answer(&mut self) -> Option<(Request, Option<usize>)> {
+    /// Whom the line comes from that is asked for next, if nothing is being answered; from nobody if the thread
+    /// has what it asks for.
+    pub fn next(&self) -> Option<Option<usize>> {
         if self.answered.is_some() {
             return None;
         }
-        let request = self.asked.pop_front()?;
-        self.answered = Some(request);
+        let request = self.asked.front()?;
         let others = || self.copies.iter().copied().find(|other| *other != request.thread);
-        let from = match self.owner {
+        Some(match self.owner {
             // Who has it must be told when others have copies.
             Some(owner) if owner == request.thread && request.writes => others(),
             Some(owner) if owner == request.thread => None,
             _ if !request.writes && self.copies.contains(&request.thread) => None,
             owner => owner,
-        };
+        })
+    }
+
+    /// That request, which is answered now, and whom the line comes from.
+    pub fn answer(&mut self) -> Option<(Request, Option<usize>)> {
+        let from = self.next()?;
+        let request = self.asked.pop_front()?;
+        self.answered = Some(request);
         Some((request, from))
     }
 

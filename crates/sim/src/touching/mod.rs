@@ -19,7 +19,7 @@
 //! goes twice: to fetch it, and to have others drop their copies (306 ns there). Requests for a line go to
 //! the node that its memory is of, which asks all other nodes and gathers what they say. (Published: AMD
 //! 40555, A.2.1.) Another request for the same line waits for that. (Guessed: something has to keep them
-//! apart.)
+//! apart.) So do requests for its other lines, but for two.
 //!
 //! Spin locks are ticket locks, as on x86 from Linux 2.6.25 on: who takes one draws a number, which is a write to
 //! its line, and looks at that line until it is its turn. Each such write, and that of who gives the lock up,
@@ -43,6 +43,10 @@ mod line;
 use kernel::Kernel;
 use line::How::{self, InTurn, Reading, Writing};
 
+/// Requests that a node answers at once for lines of its memory. Published: a memory controller of these Opterons has
+/// two buffers for what it asks the other nodes (AMD, "Revision Guide", 25759, erratum 153: as it recommends for
+/// fourteen cores and more; of eight it says nothing). Guessed: each is taken until they have answered.
+const AT_ONCE: usize = 2;
 /// Faults of each thread. Enough: rates change by less than 0.5 % with ten times as many.
 const FAULTS: u64 = 5_000;
 /// By how much each piece of a thread's time varies, clearing too, per mille either way. Guessed, since every 14th
@@ -334,12 +338,12 @@ mod tests {
     #[test]
     fn who_shares_a_node_shares_its_list_of_pages() {
         // Its lock's line and that of the entry added last, 120 ns each; other lines come from nearer by then, and
-        // are waited for a little longer.
+        // are waited for a little longer, each by itself and at the node that answers for them.
         let mut machine = Machine::built_in("proliant-585").unwrap().unwrap();
         machine.memory_mb_s.iter_mut().for_each(|mb_s| *mb_s *= 10.0);
         let ns = |threads| 1e9 / rates(&machine, ANON, threads, 100_000.0, 1).per_cpu_second;
         let more = ns(8) - ns(4);
-        assert!((180.0..300.0).contains(&more), "{more}");
+        assert!((180.0..400.0).contains(&more), "{more}");
     }
 
     #[test]
