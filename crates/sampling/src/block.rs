@@ -33,7 +33,7 @@ const MOST_ACCESSES: usize = 2;
 #[derive(Debug)]
 pub struct Block(Vec<Step>);
 
-/// Has the decoder unpack its tables, which it does once: some five million processor instructions, that nobody has to wait
+/// Has the decoder unpack its tables, which it does once: some millions of instructions that nobody has to wait
 /// for when the first samples come.
 pub fn unpack_decoder() {
     let _ = Decoder::new(64, &[], DecoderOptions::NONE);

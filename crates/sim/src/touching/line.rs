@@ -21,7 +21,7 @@ pub enum How {
     InTurn,
     /// A lock for reading and writing, held by a reader.
     Reading,
-    /// How by a writer.
+    /// By a writer.
     Writing,
 }
 
