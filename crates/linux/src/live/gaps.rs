@@ -20,14 +20,16 @@ pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec
     // Nothing of one that has ended or belongs to someone else.
     let ranges = memory.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
     let all: u64 = ranges.iter().map(|range| range.len.0).sum();
-    let mut look = |samples: u64| {
-        let step = (all / samples).max(pages::size().0);
+    // Of a small one every page is looked up, once.
+    let mut steps = SAMPLES.map(|samples| (all / samples).max(pages::size().0)).to_vec();
+    steps.dedup();
+    let look = |step: u64| {
         let places = memory.locate(process.tgid, &spread(&ranges, step)).unwrap_or_default();
         let nodes = resident::per_node(&places);
         let enough = nodes.iter().map(|(_, seen)| seen).sum::<u64>() >= LEAST_THERE;
         enough.then_some((step, nodes))
     };
-    let Some((step, nodes)) = SAMPLES.into_iter().find_map(&mut look) else { return Vec::new() };
+    let Some((step, nodes)) = steps.into_iter().find_map(look) else { return Vec::new() };
     let each = Bytes(step).pages(pages::size()).0;
     let own: u64 = nodes.iter().map(|(_, seen)| seen * each).sum();
     let resident = memory.coverage(process.tgid).map_or(0, |known| known.resident.0);

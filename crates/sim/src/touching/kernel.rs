@@ -192,17 +192,18 @@ impl<'a> Kernel<'a> {
     /// Has the next request for a line answered, or wait for the node that its memory is of.
     fn answer(&mut self, now: f64, line: usize) {
         let home = self.home(line);
-        match self.lines[line].next() {
-            Some(from) if from.is_none() || self.answering[home] < AT_ONCE => {
-                let Some((request, from)) = self.lines[line].answer() else { return };
-                let to = self.node[request.thread];
-                let ns = from.map_or(0.0, |from| self.machine.transfer_ns[to][self.node[from]]);
-                self.answering[home] += usize::from(from.is_some());
-                self.schedule(now + ns, What::Arrived(line, from.is_some()));
+        let Some((thread, from)) = self.lines[line].next() else { return };
+        if from.is_some() && self.answering[home] == AT_ONCE {
+            if !self.waiting[home].contains(&line) {
+                self.waiting[home].push_back(line);
             }
-            Some(_) if !self.waiting[home].contains(&line) => self.waiting[home].push_back(line),
-            _ => {}
+            return;
         }
+        self.lines[line].answer();
+        let to = self.node[thread];
+        let ns = from.map_or(0.0, |from| self.machine.transfer_ns[to][self.node[from]]);
+        self.answering[home] += usize::from(from.is_some());
+        self.schedule(now + ns, What::Arrived(line, from.is_some()));
     }
 
     /// The node whose memory a line is of: what is one for all is of the first thread's.

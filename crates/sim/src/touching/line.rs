@@ -56,29 +56,27 @@ impl Line {
         self.asked.push_back(request);
     }
 
-    /// Whom the line comes from that is asked for next, if nothing is being answered; from nobody if the thread
-    /// has what it asks for.
-    pub fn next(&self) -> Option<Option<usize>> {
+    /// Who asks next, if nothing is being answered, and whom the line comes from; from nobody if the thread has
+    /// what it asks for.
+    pub fn next(&self) -> Option<(usize, Option<usize>)> {
         if self.answered.is_some() {
             return None;
         }
         let request = self.asked.front()?;
         let others = || self.copies.iter().copied().find(|other| *other != request.thread);
-        Some(match self.owner {
+        let from = match self.owner {
             // Who has it must be told when others have copies.
             Some(owner) if owner == request.thread && request.writes => others(),
             Some(owner) if owner == request.thread => None,
             _ if !request.writes && self.copies.contains(&request.thread) => None,
             owner => owner,
-        })
+        };
+        Some((request.thread, from))
     }
 
-    /// That request, which is answered now, and whom the line comes from.
-    pub fn answer(&mut self) -> Option<(Request, Option<usize>)> {
-        let from = self.next()?;
-        let request = self.asked.pop_front()?;
-        self.answered = Some(request);
-        Some((request, from))
+    /// That request is answered now.
+    pub fn answer(&mut self) {
+        self.answered = self.asked.pop_front();
     }
 
     /// The line is there: what was asked, and who waits for the lock and lost a copy.
