@@ -12,11 +12,75 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use numaherd_model::CpuSet;
 
 use crate::ReadError;
 use crate::file::{is_absent, text_if_present};
+
+/// How old it may be where groups are mounted. A host of containers mounts thousands of things, and where
+/// groups are changes hardly ever.
+const MOUNTS_AGE: Duration = Duration::from_secs(10);
+
+/// Where groups are mounted, as read when it is asked for.
+#[derive(Debug, Default)]
+pub struct Mounts(Option<(Instant, Vec<Mount>)>);
+
+/// A folder in which groups are.
+#[derive(Debug)]
+struct Mount {
+    folder: PathBuf,
+    /// Of version 1: which controllers they have, among other options.
+    version_1: Option<String>,
+}
+
+impl Mounts {
+    /// Where groups of version 2 are.
+    fn version_2(&mut self, root: &Path) -> Result<Option<&Path>, ReadError> {
+        let found = self.read(root)?.iter().find(|mount| mount.version_1.is_none());
+        Ok(found.map(|mount| mount.folder.as_path()))
+    }
+
+    /// Where groups of version 1 are that have a controller.
+    fn version_1(&mut self, root: &Path, controller: &str) -> Result<Option<&Path>, ReadError> {
+        let has = |options: &str| options.split(',').any(|option| option == controller);
+        let mut mounts = self.read(root)?.iter();
+        let found = mounts.find(|mount| mount.version_1.as_deref().is_some_and(has));
+        Ok(found.map(|mount| mount.folder.as_path()))
+    }
+
+    fn read(&mut self, root: &Path) -> Result<&[Mount], ReadError> {
+        let known = self.0.take().filter(|(at, _)| at.elapsed() < MOUNTS_AGE);
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let text = text_if_present(&root.join("proc/mounts"))?.unwrap_or_default();
+                (Instant::now(), text.lines().filter_map(|line| mount(root, line)).collect())
+            }
+        };
+        Ok(&self.0.insert(known).1)
+    }
+}
+
+/// A line of `/proc/mounts`, if groups are mounted there.
+fn mount(root: &Path, line: &str) -> Option<Mount> {
+    let mut fields = line.split(' ').skip(1);
+    let (folder, kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+    let version_1 = match kind {
+        "cgroup" => Some(options.to_string()),
+        "cgroup2" => None,
+        _ => return None,
+    };
+    Some(Mount { folder: root.join(folder.trim_start_matches('/')), version_1 })
+}
+
+/// A group's path and those of the groups above it, nearest first, the root last; none of a group outside our
+/// namespace, which begins with "..".
+fn up(group: &str) -> impl Iterator<Item = &Path> {
+    let inside = group.starts_with('/') && !group.starts_with("/..");
+    Path::new(group.trim_start_matches('/')).ancestors().filter(move |_| inside)
+}
 
 /// The folder of a group: `path` as it is if it is one below `root`, else below the mount of
 /// version 2. None where there is no such group, and for a path with `..`.
@@ -27,12 +91,10 @@ pub fn find(root: &Path, path: &Path) -> Result<Option<PathBuf>, ReadError> {
     if path.components().any(|part| part == Component::ParentDir) {
         return Ok(None);
     }
-    let mounts = text_if_present(&root.join("proc/mounts"))?.unwrap_or_default();
-    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let mount = fields.filter(|f| f.get(2) == Some(&"cgroup2")).find_map(|f| f.get(1).copied());
-    let below = |base: &Path, path: &Path| base.join(path.strip_prefix("/").unwrap_or(path));
-    let as_it_is = path.is_absolute().then(|| below(root, path));
-    let in_mount = mount.map(|mount| below(&below(root, Path::new(mount)), path));
+    let mut mounts = Mounts::default();
+    let below = |base: &Path| base.join(path.strip_prefix("/").unwrap_or(path));
+    let as_it_is = path.is_absolute().then(|| below(root));
+    let in_mount = mounts.version_2(root)?.map(below);
     let groups = as_it_is.into_iter().chain(in_mount);
     Ok(groups.into_iter().find(|folder| folder.join("cgroup.procs").exists()))
 }
@@ -73,36 +135,28 @@ pub fn processes(folder: &Path) -> Result<Option<Vec<u32>>, ReadError> {
 ///
 /// # Errors
 /// A file is there and cannot be read, or is no list of CPUs.
-pub fn cpuset(root: &Path, tgid: u32, tid: u32) -> Result<Option<CpuSet>, ReadError> {
+pub fn cpuset(
+    root: &Path,
+    mounts: &mut Mounts,
+    tgid: u32,
+    tid: u32,
+) -> Result<Option<CpuSet>, ReadError> {
     let path = root.join(format!("proc/{tgid}/task/{tid}/cgroup"));
     let Some(text) = text_if_present(&path)? else { return Ok(None) };
-    let mounts = text_if_present(&root.join("proc/mounts"))?.unwrap_or_default();
-    let mount = |wanted: &dyn Fn(&[&str]) -> bool| {
-        let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let mut found = fields.filter(|fields| fields.len() > 3 && wanted(fields));
-        found.next().map(|fields| root.join(fields[1].trim_start_matches('/')))
-    };
     for line in text.lines() {
-        let mut parts = line.splitn(3, ':');
-        let (_, controllers, group) = (parts.next(), parts.next(), parts.next());
-        let (Some(controllers), Some(group)) = (controllers, group) else { continue };
-        let first = controllers.split(',').any(|name| name == "cpuset");
-        let (base, file) = if first {
-            let has = |fields: &[&str]| {
-                fields[2] == "cgroup" && fields[3].split(',').any(|o| o == "cpuset")
-            };
-            (mount(&has), "cpuset.effective_cpus")
-        } else if controllers.is_empty() {
-            (mount(&|fields| fields[2] == "cgroup2"), "cpuset.cpus.effective")
-        } else {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        let version_1 = controllers.split(',').any(|name| name == "cpuset");
+        if !version_1 && !controllers.is_empty() {
             continue;
-        };
-        let Some(base) = base else { continue };
-        let group = group.trim_start_matches('/');
-        // A group outside our namespace begins with "..": nothing can be told of it.
+        }
         // The root has every CPU there is, and is none of a task's own.
-        let parts = Path::new(group).ancestors().filter(|part| !part.as_os_str().is_empty());
-        for part in parts.filter(|_| !group.starts_with("..")) {
+        for part in up(group).filter(|part| !part.as_os_str().is_empty()) {
+            let (base, file) = match version_1 {
+                true => (mounts.version_1(root, "cpuset")?, "cpuset.effective_cpus"),
+                false => (mounts.version_2(root)?, "cpuset.cpus.effective"),
+            };
+            let Some(base) = base else { break };
             let path = base.join(part).join(file);
             if let Some(list) = text_if_present(&path)?.filter(|list| !list.trim().is_empty()) {
                 let wrong = |_| ReadError::parse_file(&path, "a list of CPUs such as 0-3", &list);
@@ -114,20 +168,15 @@ pub fn cpuset(root: &Path, tgid: u32, tid: u32) -> Result<Option<CpuSet>, ReadEr
 }
 
 /// The folder of a process's group of version 2 and those above it, nearest first; none where it
-/// has ended, or its group is outside our namespace.
+/// has ended, or its group is outside our namespace. In a container the root may have limits too.
 ///
 /// # Errors
 /// A file is there and cannot be read.
-pub fn of_process(root: &Path, tgid: u32) -> Result<Vec<PathBuf>, ReadError> {
+pub fn of_process(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Vec<PathBuf>, ReadError> {
     let text = text_if_present(&root.join(format!("proc/{tgid}/cgroup")))?.unwrap_or_default();
-    let group = text.lines().find_map(|line| line.strip_prefix("0::/"));
-    let Some(group) = group.filter(|group| !group.starts_with("..")) else { return Ok(Vec::new()) };
-    let mounts = text_if_present(&root.join("proc/mounts"))?.unwrap_or_default();
-    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let mount = fields.filter(|f| f.get(2) == Some(&"cgroup2")).find_map(|f| f.get(1).copied());
-    let Some(mount) = mount else { return Ok(Vec::new()) };
-    let base = root.join(mount.trim_start_matches('/'));
-    Ok(Path::new(group).ancestors().map(|part| base.join(part)).collect())
+    let group = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    let Some(base) = mounts.version_2(root)? else { return Ok(Vec::new()) };
+    Ok(up(group).map(|part| base.join(part)).collect())
 }
 
 fn children(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
@@ -179,7 +228,8 @@ mod tests {
             std::fs::write(path, text).unwrap();
         };
         put("proc/7/task/8/cgroup", "4:memory:/x\n0::/a.slice/y/z\n");
-        let cpus = || cpuset(root.path(), 7, 8).unwrap().map(|set| set.to_string());
+        let of = |tid| cpuset(root.path(), &mut Mounts::default(), 7, tid).unwrap();
+        let cpus = || of(8).map(|set| set.to_string());
         assert_eq!(cpus(), None);
         put("sys/fs/cgroup/unified/a.slice/cpuset.cpus.effective", "0-5\n");
         assert_eq!(cpus().as_deref(), Some("0-5"));
@@ -196,7 +246,21 @@ mod tests {
         assert_eq!(cpus().as_deref(), Some("1"));
         put("proc/7/task/8/cgroup", "0::/../elsewhere\n");
         assert_eq!(cpus(), None);
-        assert_eq!(cpuset(root.path(), 7, 9).unwrap(), None);
+        put("proc/7/task/8/cgroup", "0::/\n");
+        put("sys/fs/cgroup/unified/cpuset.cpus.effective", "0-9\n");
+        assert_eq!((cpus(), of(9)), (None, None));
+    }
+
+    #[test]
+    fn where_groups_are_is_not_read_again_soon() {
+        let root = root();
+        std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
+        std::fs::write(root.path().join("proc/7/cgroup"), "0::/a.slice/x\n").unwrap();
+        let folders = |mounts: &mut Mounts| of_process(root.path(), mounts, 7).unwrap().len();
+        let mut mounts = Mounts::default();
+        assert_eq!(folders(&mut mounts), 3);
+        std::fs::write(root.path().join("proc/mounts"), "").unwrap();
+        assert_eq!((folders(&mut mounts), folders(&mut Mounts::default())), (3, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Files of `/proc` and `/sys` below a root: whole text, read into a buffer that is used again.
 //!
 //! Such files are small and have no useful length, so they are read until the kernel says that
-//! there is no more. Hot readers keep a [`Buffer`]: no allocation and four system calls a file.
+//! there is no more. Hot readers keep a [`Buffer`]: no allocation, and three or four system calls a file.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -92,21 +92,41 @@ const FIRST_BYTES: usize = 8192;
 impl Buffer {
     /// Reads the whole file; None where it, or the task it is about, is gone.
     pub(crate) fn read(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
-        match self.fill(path) {
+        self.read_until(path, |_| false)
+    }
+
+    /// The same of a file that the kernel prints in one go, as it does what tells of a single thing and not of a list of
+    /// them (fs/seq_file.c, `single_open`): once some is read and room is left, that is all.
+    pub(crate) fn read_once(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
+        self.read_until(path, |read| read > 0)
+    }
+
+    fn read_until(
+        &mut self,
+        path: &Path,
+        is_all: impl Fn(usize) -> bool,
+    ) -> Result<Option<&[u8]>, ReadError> {
+        match self.fill(path, is_all) {
             Ok(len) => Ok(Some(&self.bytes[..len])),
             Err(error) if is_absent(&error) => Ok(None),
             Err(source) => Err(ReadError::Read { path: path.to_path_buf(), source }),
         }
     }
 
-    fn fill(&mut self, path: &Path) -> io::Result<usize> {
+    /// Reads until there is no more, or so much was read at once that it is all and room is left.
+    fn fill(&mut self, path: &Path, is_all: impl Fn(usize) -> bool) -> io::Result<usize> {
         let mut file = File::open(path)?;
         self.bytes.resize(self.bytes.len().max(FIRST_BYTES), 0);
         let mut len = 0;
         loop {
             match file.read(&mut self.bytes[len..]) {
                 Ok(0) => return Ok(len),
-                Ok(more) => len += more,
+                Ok(more) => {
+                    len += more;
+                    if len < self.bytes.len() && is_all(more) {
+                        return Ok(len);
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => return Err(error),
             }
@@ -128,6 +148,7 @@ mod tests {
         let text: String = (0..5000).map(|i| format!("{i}\n")).collect();
         std::fs::write(&path, &text).unwrap();
         let mut buffer = Buffer::default();
+        assert_eq!(buffer.read_once(&path).unwrap(), Some(text.as_bytes()));
         assert_eq!(buffer.read(&path).unwrap(), Some(text.as_bytes()));
         std::fs::write(&path, "short").unwrap();
         assert_eq!(buffer.read(&path).unwrap(), Some(&b"short"[..]));

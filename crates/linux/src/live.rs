@@ -21,11 +21,13 @@ use crate::sys::{SysError, clock, pages};
 use crate::system::{self, Running, System};
 use crate::vm;
 use custody::{Custody, Hands};
+use family::{Family, Member};
 pub use options::LiveOptions;
 
 mod accesses;
 mod act;
 pub(crate) mod custody;
+mod family;
 mod faulting;
 mod gaps;
 mod huge;
@@ -53,8 +55,7 @@ pub struct LiveMachine {
     journal: Box<dyn Journal>,
     acts: bool,
     coverage: bool,
-    targets: BTreeSet<ProcessId>,
-    known: BTreeSet<ProcessId>,
+    family: Family,
     custody: Custody,
     processes: BTreeMap<TaskId, ProcessId>,
     /// When each task was seen last, and how long it had run and waited then.
@@ -101,8 +102,7 @@ impl LiveMachine {
             journal: options.journal,
             acts: options.acts,
             coverage: options.coverage,
-            targets: options.targets.into_iter().collect(),
-            known: BTreeSet::new(),
+            family: Family::of(options.targets),
             custody: Custody::default(),
             processes: BTreeMap::new(),
             spent: BTreeMap::new(),
@@ -124,7 +124,7 @@ impl LiveMachine {
     /// Looks after these processes and their descendants too. Whoever is looked after stays so
     /// until it ends: what its owner allowed is known only here.
     pub fn retarget(&mut self, targets: impl IntoIterator<Item = ProcessId>) {
-        self.targets = targets.into_iter().collect();
+        self.family.retarget(targets);
     }
 
     /// The faults since the last look; the next one has them too. This costs next to nothing where there
@@ -203,43 +203,22 @@ impl LiveMachine {
     }
 
     /// Finds the processes in our care; tells the fault source when they change.
-    fn find_processes(&mut self) -> Result<Vec<(ProcessId, TaskStat)>, WorldError> {
-        let mut found: BTreeMap<u32, TaskStat> = BTreeMap::new();
-        for target in self.targets.union(&self.known) {
-            // Most are descendants of one looked at before.
-            if found.contains_key(&target.tgid) {
-                continue;
-            }
-            // Whoever has its pid now may be another.
-            let stat = self.system.stat(target.tgid, target.tgid).map_err(read_error)?;
-            if stat.is_none_or(|stat| stat.id.start != target.start) {
-                continue;
-            }
-            for tgid in self.system.tree(target.tgid).map_err(read_error)? {
-                if let Some(stat) = self.system.stat(tgid, tgid).map_err(read_error)? {
-                    found.insert(tgid, stat);
-                }
-            }
+    fn find_processes(&mut self, now: Nanos) -> Result<Vec<Member>, WorldError> {
+        let found = self.family.find(self.system.as_mut(), now);
+        let (members, changed) = found.map_err(read_error)?;
+        if let Some(faults) = self.faults.as_mut().filter(|_| changed) {
+            let tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();
+            let failed = |source| WorldError::Read { what: "the fault filter".into(), source };
+            faults.watch(&tgids).map_err(failed)?;
         }
-        let process = |stat: &TaskStat| ProcessId { tgid: stat.id.tid, start: stat.id.start };
-        let known: BTreeSet<ProcessId> = found.values().map(process).collect();
-        if known != self.known {
-            let tgids: Vec<u32> = found.keys().copied().collect();
-            if let Some(faults) = &mut self.faults {
-                let failed = |source| WorldError::Read { what: "the fault filter".into(), source };
-                faults.watch(&tgids).map_err(failed)?;
-            }
-            self.known = known;
-        }
-        Ok(found.into_values().map(|stat| (process(&stat), stat)).collect())
+        Ok(members)
     }
 
     fn read_tasks(&mut self, now: Nanos) -> Result<Vec<Task>, WorldError> {
         let mut tasks = Vec::new();
         self.named.clear();
-        for (process, leader) in self.find_processes()? {
+        for Member { id: process, leader, threads } in self.find_processes(now)? {
             let tgid = process.tgid;
-            let Some(threads) = self.system.threads(tgid).map_err(read_error)? else { continue };
             for tid in threads {
                 // Whoever ends while we look is left out.
                 let stat = match tid == tgid {

@@ -20,7 +20,7 @@ use std::path::Path;
 use numaherd_model::Bytes;
 
 use crate::ReadError;
-use crate::cgroup;
+use crate::cgroup::{self, Mounts};
 use crate::file::{kib, text_if_present};
 use crate::memory::residence::Unseen;
 
@@ -99,9 +99,9 @@ fn has_policy(numa_maps: &Path) -> bool {
 ///
 /// # Errors
 /// A file is there and cannot be read.
-pub fn throttles(root: &Path, tgid: u32) -> Result<u64, ReadError> {
+pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<u64, ReadError> {
     let mut sum: u64 = 0;
-    for folder in cgroup::of_process(root, tgid)? {
+    for folder in cgroup::of_process(root, mounts, tgid)? {
         let text = text_if_present(&folder.join("cpu.stat"))?.unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
         sum = sum.saturating_add(line.and_then(|times| times.trim().parse().ok()).unwrap_or(0));
@@ -186,7 +186,7 @@ mod tests {
         put(root.path(), "sys/fs/cgroup/a.slice/b/cpu.stat", "usage_usec 5\nnr_throttled 3\n");
         put(root.path(), "sys/fs/cgroup/a.slice/cpu.stat", "nr_periods 9\nnr_throttled 4\n");
         put(root.path(), "sys/fs/cgroup/cpu.stat", "usage_usec 5\n");
-        assert_eq!(throttles(root.path(), 7).unwrap(), 7);
-        assert_eq!(throttles(root.path(), 8).unwrap(), 0);
+        let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
+        assert_eq!((of(7), of(8)), (7, 0));
     }
 }

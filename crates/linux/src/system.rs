@@ -40,6 +40,8 @@ pub trait Tasks {
     /// # Errors
     /// They cannot be listed.
     fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError>;
+    /// The pid or thread id that the kernel gave out last; `None` where that cannot be told.
+    fn newest_pid(&mut self) -> Option<u32>;
     /// All processes, ascending.
     ///
     /// # Errors
@@ -191,13 +193,18 @@ impl<T: Tasks + Memory + Machine> System for T {}
 pub struct Running {
     root: PathBuf,
     reader: TaskReader,
+    mounts: cgroup::Mounts,
 }
 
 impl Running {
     /// Reads below `root`: `/`, unless this is a test.
     #[must_use]
     pub fn new(root: &Path) -> Running {
-        Running { root: root.to_path_buf(), reader: TaskReader::new(root) }
+        Running {
+            root: root.to_path_buf(),
+            reader: TaskReader::new(root),
+            mounts: cgroup::Mounts::default(),
+        }
     }
 }
 
@@ -216,6 +223,10 @@ impl Tasks for Running {
 
     fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
         self.reader.tree(tgid)
+    }
+
+    fn newest_pid(&mut self) -> Option<u32> {
+        self.reader.newest_pid()
     }
 
     fn processes(&mut self) -> Result<Vec<u32>, ReadError> {
@@ -243,11 +254,11 @@ impl Tasks for Running {
     }
 
     fn throttles(&mut self, tgid: u32) -> u64 {
-        respect::throttles(&self.root, tgid).unwrap_or(0)
+        respect::throttles(&self.root, &mut self.mounts, tgid).unwrap_or(0)
     }
 
     fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet> {
-        cgroup::cpuset(&self.root, tgid, tid).ok().flatten()
+        cgroup::cpuset(&self.root, &mut self.mounts, tgid, tid).ok().flatten()
     }
 }
 

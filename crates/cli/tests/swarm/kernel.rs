@@ -106,6 +106,8 @@ pub struct Kernel {
     /// Cpusets; the first is the root.
     pub groups: Vec<CpuSet>,
     pub tasks: BTreeMap<u32, FakeTask>,
+    /// The pid or thread id that was given out last, and whether one was that is lower than another before.
+    pub newest: (u32, bool),
     pub memory: BTreeMap<u32, Vec<FakeRegion>>,
     /// Pages free on each node, and below which the kernel reclaims.
     pub free: Vec<u64>,
@@ -153,6 +155,7 @@ impl Kernel {
             online: all.clone(),
             groups: vec![all.clone(), all.clone(), all],
             tasks: BTreeMap::new(),
+            newest: (0, false),
             memory: BTreeMap::new(),
             free: vec![1 << 18; nodes as usize],
             high,
@@ -256,8 +259,14 @@ impl Kernel {
         if self.marked.contains(&task.parent) {
             self.marked.insert(pid);
         }
+        self.give_out(pid);
         self.tasks.insert(pid, task);
         self.memory.insert(pid, Vec::new());
+    }
+
+    fn give_out(&mut self, tid: u32) {
+        let (newest, again) = self.newest;
+        self.newest = (tid, again || tid <= newest);
     }
 
     /// A new thread of a process, with what its creator had.
@@ -265,6 +274,7 @@ impl Kernel {
         let Some(like) = self.tasks.get(&creator).cloned() else { return };
         let start = self.now / TICK_NS;
         let excused = like.excused || self.mixed.contains(&like.tgid);
+        self.give_out(tid);
         self.tasks.insert(tid, FakeTask { start, run_ns: 0, excused, ..like });
     }
 

@@ -78,6 +78,13 @@ impl Tasks for Shared {
         Ok(tree)
     }
 
+    /// The kernel would have to go through all pids to give out a lower one.
+    fn newest_pid(&mut self) -> Option<u32> {
+        let mut kernel = self.0.borrow_mut();
+        let again = std::mem::take(&mut kernel.newest.1);
+        (!again).then_some(kernel.newest.0)
+    }
+
     fn processes(&mut self) -> Result<Vec<u32>, ReadError> {
         let kernel = self.0.borrow();
         Ok(kernel.tasks.iter().filter(|(tid, t)| **tid == t.tgid).map(|(tid, _)| *tid).collect())
