@@ -18,13 +18,14 @@ use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
-use numaherd_linux::sys::{affinity, clock, identity, pages};
+use numaherd_linux::sys::{affinity, clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
 use numaherd_placement::herd::PATIENCE;
 use numaherd_placement::{Herd, Mechanisms, Scan, Seen, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
+use super::privileges;
 use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Session, tell};
 use crate::targets::Targets;
@@ -178,13 +179,14 @@ impl Runner {
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
         let child = start(&args.command, session.run())?;
-        give_up_privileges(args)?;
+        let parts = parts(args);
+        // Files are open by now, and the command has what its user has.
+        privileges::give_up(tunes(args), parts.accesses)?;
         if let Some(child) = &child {
             targets.add(child.id())?;
         }
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
-        let parts = parts(args);
         let machine = LiveMachine::new(LiveOptions {
             targets: first,
             faults,
@@ -395,17 +397,6 @@ fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
 
 fn create(path: &Path) -> Result<File> {
     File::create(path).with_context(|| format!("cannot write {}", path.display()))
-}
-
-/// From here on we have what `doctor` names for balancing, and no more. Files are open by now, and
-/// the command has what its user has.
-fn give_up_privileges(args: &Balance) -> Result<()> {
-    use identity::Capability::{Bpf, DacReadSearch, Perfmon, SysAdmin, SysNice, SysPtrace};
-    let mut needed = vec![DacReadSearch, SysPtrace, SysNice, Bpf, Perfmon];
-    if tunes(args) {
-        needed.push(SysAdmin);
-    }
-    identity::keep_only(&needed).context("cannot give up privileges")
 }
 
 /// The best evidence this kernel and this user allow, and what it is called. That takes tens of

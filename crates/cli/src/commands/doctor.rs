@@ -16,11 +16,11 @@ use numaherd_lab::tools::Tools;
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity::{self, Capability};
 use numaherd_linux::{host, topology};
-use numaherd_model::{Nanos, Topology};
 use numaherd_report::Listing;
 use numaherd_trace::journal::check_owner;
 use serde::Serialize;
 
+use super::privileges::{can_sample, sampling_takes_admin};
 use crate::args::{DoctorArgs, Format};
 use crate::output;
 use crate::session::{journals, restore_dead};
@@ -56,7 +56,8 @@ fn gather() -> Result<Facts> {
     let can = !matches!(faults, Choice::Unavailable { .. });
     let opened = (worth_trying && can)
         .then(|| FaultStream::open(&faults).map(drop).map_err(|error| error.to_string()));
-    let sampling = sampling(&topology);
+    let sampling = can_sample(&topology.cpus());
+    let sampling_takes_admin = sampling.is_ok() && sampling_takes_admin(&topology.cpus());
     let has = identity::has;
     let folder = journals();
     let problem = can_keep(&folder).err();
@@ -78,18 +79,12 @@ fn gather() -> Result<Facts> {
         faults,
         opened,
         sampling,
+        sampling_takes_admin,
         scan_periods: matches!(knobs::read(root, Knob::ScanPeriodMin), Ok(Some(_))),
         journals: (folder.display().to_string(), problem.map(|error| error.to_string())),
         left: left.into_iter().map(|(left, _)| left.run).collect(),
         lab: lab(),
     })
-}
-
-/// Whether accesses can be sampled: tried on every CPU, for a moment.
-fn sampling(topology: &Topology) -> Result<(), String> {
-    let mut sampler = numaherd_sampling::sampler().ok_or("not on this architecture")?;
-    let tried = sampler.watch(&[std::process::id()], &topology.cpus(), Nanos(1_000_000_000));
-    tried.map_err(|error| error.to_string())
 }
 
 /// Whether journals can be written in a folder, or in one that would be made; makes none.

@@ -15,6 +15,7 @@ pub mod measure;
 pub mod memtoy;
 pub mod pft;
 pub mod policy;
+mod privileges;
 pub mod reproduce;
 pub mod restore;
 pub mod run;

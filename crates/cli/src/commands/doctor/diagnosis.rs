@@ -23,6 +23,8 @@ pub struct Facts {
     pub opened: Option<Result<(), String>>,
     /// What keeps accesses from being sampled, if so.
     pub sampling: Result<(), String>,
+    /// Whether they can be sampled, but not without CAP_SYS_ADMIN.
+    pub sampling_takes_admin: bool,
     /// Whether the kernel's scan periods can be read.
     pub scan_periods: bool,
     /// Where undo journals go, and why they cannot, if so.
@@ -204,7 +206,10 @@ impl Facts {
                 topic,
                 State::Limited,
                 format!("none ({why}): processes in huge pages of the reserve are left alone"),
-                "run as root or with CAP_PERFMON, on 64-bit x86",
+                match self.rights.perfmon {
+                    true => "run as root, or 'sysctl kernel.perf_event_paranoid=2'",
+                    false => "run as root or with CAP_PERFMON, on 64-bit x86",
+                },
             ),
         }
     }
@@ -290,7 +295,12 @@ impl Facts {
             row("CAP_BPF", bpf || admin, "hinting faults"),
             row("CAP_PERFMON", perfmon || admin, "hinting faults, samples of accesses"),
             row("CAP_SYS_NICE", nice, "placing other users' tasks, moving shared pages"),
-            row("CAP_SYS_ADMIN", admin && self.root, "--tune-kernel, as user root"),
+            match self.sampling_takes_admin {
+                true => {
+                    row("CAP_SYS_ADMIN", admin, "--tune-kernel, as user root; samples of accesses")
+                }
+                false => row("CAP_SYS_ADMIN", admin && self.root, "--tune-kernel, as user root"),
+            },
         ]
     }
 

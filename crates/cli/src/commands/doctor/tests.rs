@@ -30,6 +30,7 @@ fn good() -> Facts {
         faults: Choice::WithAddresses { cpu_bits: Some(13), functions: [1, 2] },
         opened: Some(Ok(())),
         sampling: Ok(()),
+        sampling_takes_admin: false,
         scan_periods: true,
         journals: ("/run/numaherd".into(), None),
         left: Vec::new(),
@@ -58,6 +59,16 @@ fn what_is_missing_is_named_with_what_to_do() {
     let table: Vec<(Facts, &str, State, &str, &str)> = vec![
         (
             with(|f| f.sampling = Err("Permission denied".into())),
+            "samples of accesses",
+            State::Limited,
+            "none (Permission denied)",
+            "perf_event_paranoid=2",
+        ),
+        (
+            with(|f| {
+                f.sampling = Err("Permission denied".into());
+                f.rights.perfmon = false;
+            }),
             "samples of accesses",
             State::Limited,
             "none (Permission denied)",
