@@ -32,14 +32,19 @@ fn without_bpf_processes_and_their_memory_are_brought_together() {
 }
 
 /// Huge pages of the reserve take no hinting faults: their accesses are sampled, and threads come to their
-/// memory or it to them.
+/// memory or it to them. Also by who gives up what it need not have, where the kernel asks for more than usual.
 #[test]
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn who_uses_huge_pages_of_the_reserve_is_found_by_sampling() {
     let bench = Bench::new();
     let script = format!(
         "{} cell --placement herd --reserve 8 --log log -- \
-             hugetlb --size 16M --seconds 6 > result",
+             hugetlb --size 16M --seconds 6 > result; \
+         for reserve in /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages; do \
+             echo 8 > $reserve; done; \
+         {} balance -- {} bench hugetlb --size 16M --seconds 2 2> told",
+        program(),
+        program(),
         program()
     );
     let words = ["lab", "run", "--no-distance", "--timeout", "150"];
@@ -52,5 +57,7 @@ fn who_uses_huge_pages_of_the_reserve_is_found_by_sampling() {
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = lines.iter().rev().find_map(|line| line["strength_permille"].as_u64());
     assert!(last >= Some(900), "{log}");
+    let told = bench.shared("told");
+    assert!(told.contains("its accesses are sampled"), "{told}");
     bench.left_nothing();
 }
