@@ -33,6 +33,8 @@ pub struct Pace {
     least: Nanos,
     /// CPU time of the turn before.
     before: Nanos,
+    /// Whether births ended this wait, and the one before.
+    born: (bool, bool),
 }
 
 impl Pace {
@@ -42,13 +44,14 @@ impl Pace {
     /// Starts quick.
     #[must_use]
     pub fn new() -> Pace {
-        Pace { wait: QUICK, least: Pace::SOON, before: Nanos(0) }
+        Pace { wait: QUICK, least: Pace::SOON, before: Nanos(0), born: (false, false) }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
     /// that only looked is followed by a wait of several times that: on slow CPUs, looking is dear. One dear turn
     /// does not count: whoever is new is looked at more closely once, and is just what is waited for.
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
+        self.born = (false, self.born.0);
         let most = match found {
             Found::Unsure => return Pace::SOON,
             Found::More => QUICK,
@@ -60,6 +63,13 @@ impl Pace {
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
         self.least = least.max(Pace::SOON);
         if acted { BRIEF } else { self.wait.max(least) }
+    }
+
+    /// Whether a wait ends early, after so long, for tasks that were born meanwhile: however dear looking is, but
+    /// not two waits running, lest who starts threads all the time be looked at all the time.
+    pub fn births_wake(&mut self, waited: Nanos) -> bool {
+        self.born.0 = !self.born.1 && waited >= Pace::SOON;
+        self.born.0
     }
 
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.
@@ -140,6 +150,18 @@ mod tests {
         // and again: a quarter of a CPU at the most
         pace.next(false, Found::Nothing, millis(60));
         assert!(!pace.wakes(millis(179), 100) && pace.wakes(millis(180), 100));
+    }
+
+    #[test]
+    fn births_end_a_wait_however_dear_looking_is_but_not_two_running() {
+        let mut pace = Pace::new();
+        let long = Nanos(90_000_000);
+        (0..2).for_each(|_| _ = pace.next(false, Found::More, long));
+        assert!(!pace.births_wake(Nanos(49_000_000)) && pace.births_wake(Pace::SOON));
+        pace.next(false, Found::More, long);
+        assert!(!pace.births_wake(Pace::SOON));
+        pace.next(false, Found::More, long);
+        assert!(pace.births_wake(Pace::SOON));
     }
 
     #[test]

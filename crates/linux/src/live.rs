@@ -140,6 +140,12 @@ impl LiveMachine {
         Ok(&self.heard)
     }
 
+    /// Whether tasks, of whomever, were born since the last look, and none since this was asked last. This costs
+    /// next to nothing.
+    pub fn births_are_over(&mut self) -> bool {
+        self.family.births_are_over(self.system.as_mut())
+    }
+
     /// Faults that were lost because we were too slow.
     #[must_use]
     pub fn lost_faults(&self) -> u64 {

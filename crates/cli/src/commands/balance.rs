@@ -306,7 +306,12 @@ impl Runner {
                 let waited = Nanos(begun.elapsed().as_nanos() as u64);
                 let wakes = match turn.is_settled() {
                     true => self.controller.is_stirred(heard),
-                    false => self.pace.wakes(waited, heard.len()),
+                    false => {
+                        self.pace.wakes(waited, heard.len())
+                            || turn.has_just_begun()
+                                && self.machine.births_are_over()
+                                && self.pace.births_wake(waited)
+                    }
                 };
                 if wakes {
                     break;

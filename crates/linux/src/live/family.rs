@@ -26,6 +26,8 @@ pub struct Family {
     known: BTreeSet<ProcessId>,
     /// The newest pid at the last look.
     newest: Option<u32>,
+    /// And when it was asked for last.
+    asked: Option<u32>,
     /// When all were looked through last.
     searched: Option<Nanos>,
 }
@@ -54,6 +56,14 @@ impl Family {
             self.searched = None;
         }
         self.targets = targets;
+    }
+
+    /// Whether anybody was born since the last look, and nobody since this was asked last: whoever starts threads has
+    /// started them.
+    pub fn births_are_over(&mut self, system: &mut dyn System) -> bool {
+        let newest = system.newest_pid();
+        let before = std::mem::replace(&mut self.asked, newest);
+        newest.is_some() && newest == before && newest != self.newest
     }
 
     /// Finds all who live, by pid; and whether they are others than the last time.
@@ -184,6 +194,25 @@ mod tests {
         thread(root, 8, 8, "");
         newest(8);
         assert_eq!(find(13), (vec![8, 9, 10, 15, 16], 7, true));
+    }
+
+    #[test]
+    fn births_are_over_once_somebody_was_born_and_nobody_since() {
+        let root = tempfile::tempdir().unwrap();
+        let newest =
+            |pid: u32| put(root.path(), "proc/loadavg", &format!("0.1 0.2 0.3 1/99 {pid}\n"));
+        let mut system = Running::new(root.path());
+        let mut family = Family::default();
+        assert!(!family.births_are_over(&mut system) && !family.births_are_over(&mut system));
+        newest(20);
+        family.find(&mut system, Nanos(0)).unwrap();
+        let mut over = |pid| {
+            newest(pid);
+            family.births_are_over(&mut system)
+        };
+        assert_eq!([20, 20, 21, 23, 23].map(&mut over), [false, false, false, false, true]);
+        family.find(&mut system, Nanos(0)).unwrap();
+        assert!(!family.births_are_over(&mut system));
     }
 
     #[test]
