@@ -25,6 +25,8 @@ pub struct Turn {
     pub faults: usize,
     /// The pages of those: a fault on a huge page is one of many pages.
     pub fault_pages: Pages,
+    /// Most who are busy were born since the last turn.
+    pub renewed: bool,
 }
 
 /// Until then a task has just begun. Guessed.
@@ -91,6 +93,8 @@ pub struct Controller<P> {
     watch: Watch,
     /// Another phase began of which the placement has not been told.
     untold: bool,
+    /// When the last turn looked.
+    looked: Option<Nanos>,
     faults: Vec<HintingFault>,
 }
 
@@ -100,8 +104,19 @@ impl<P: Placement> Controller<P> {
         let (checker, evidence) = (Checker::new(), Evidence::new());
         let (refusals, watch) = (Refusals::default(), Watch::new(true));
         let (gaps, awake) = (Some(Gaps::default()), Awake::default());
-        let (untold, faults) = (false, Vec::new());
-        Controller { placement, checker, evidence, gaps, awake, refusals, watch, untold, faults }
+        let (untold, looked, faults) = (false, None, Vec::new());
+        Controller {
+            placement,
+            checker,
+            evidence,
+            gaps,
+            awake,
+            refusals,
+            watch,
+            untold,
+            looked,
+            faults,
+        }
     }
 
     /// Whether faults that tell of another phase are heard; they are, by default.
@@ -149,7 +164,10 @@ impl<P: Placement> Controller<P> {
             outcomes.push(outcome);
         }
         let fault_pages = Pages(self.faults.iter().map(|fault| fault.pages.0).sum());
-        let turn = Turn { snapshot, plan, outcomes, faults: self.faults.len(), fault_pages };
+        let faults = self.faults.len();
+        let before = self.looked.replace(snapshot.time);
+        let renewed = before.is_some_and(|before| is_renewed(&snapshot, before));
+        let turn = Turn { snapshot, plan, outcomes, faults, fault_pages, renewed };
         if turn.acted() {
             self.watch.acted(turn.snapshot.time);
         }
@@ -203,6 +221,15 @@ impl<P: Placement> Controller<P> {
             self.evidence.moved(*region, *to);
         }
     }
+}
+
+/// Whether most who are busy were born since then.
+fn is_renewed(snapshot: &Snapshot, before: Nanos) -> bool {
+    let since = snapshot.time.since(before);
+    let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
+    let (count, new) =
+        busy.fold((0, 0), |(count, new), task| (count + 1, new + usize::from(task.age < since)));
+    new * 2 > count
 }
 
 #[cfg(test)]
@@ -267,10 +294,24 @@ pub(crate) mod tests {
             snapshot.tasks.iter_mut().for_each(|task| task.age = Nanos(0));
             snapshot.tasks[0].age = Nanos(age);
             let plan = Plan { converged, ..Plan::default() };
-            Turn { snapshot, plan, outcomes: Vec::new(), faults: 0, fault_pages: Pages(0) }
+            let (outcomes, fault_pages) = (Vec::new(), Pages(0));
+            Turn { snapshot, plan, outcomes, faults: 0, fault_pages, renewed: false }
         };
         let settled = |age, converged| turn(age, converged).is_settled();
         assert!(settled(BEGUN.0, true) && !settled(BEGUN.0 - 1, true) && !settled(BEGUN.0, false));
+    }
+
+    #[test]
+    fn a_program_is_renewed_where_most_who_are_busy_are_new() {
+        let renewed = |ages: [u64; 3]| {
+            let mut snapshot = snapshot(3);
+            snapshot.time = Nanos(5000);
+            let tasks = snapshot.tasks.iter_mut();
+            tasks.zip(ages).for_each(|(task, age)| task.age = Nanos(age));
+            is_renewed(&snapshot, Nanos(4000))
+        };
+        assert!(renewed([999, 1, 3000]) && renewed([0; 3]));
+        assert!(!renewed([999, 1000, 3000]) && !renewed([1000; 3]));
     }
 
     /// A placement to which all has converged, and that notes when it was stirred.

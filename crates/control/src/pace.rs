@@ -1,8 +1,9 @@
 //! How long to wait until the next turn of the loop.
 //!
-//! Quick while there is something to do, doubling up to a bound without new evidence or once
-//! everything has converged: the loop itself runs on the CPUs it looks after. Listening for faults
-//! costs next to nothing, so enough of those end a wait ([`Pace::wakes`]).
+//! Quick while there is something to do, doubling up to a bound without new evidence, once
+//! everything has converged, or while others are busy at each look: the loop itself runs on the
+//! CPUs it looks after. Listening for faults costs next to nothing, so enough of those end a wait
+//! ([`Pace::wakes`]).
 
 use numaherd_model::{EvidenceGrade, Nanos, Waiting};
 
@@ -35,6 +36,8 @@ pub struct Pace {
     before: Nanos,
     /// Whether births ended this wait, and the one before.
     born: (bool, bool),
+    /// Whether the turn before found others to be busy than the one before it.
+    renewed: bool,
 }
 
 impl Pace {
@@ -44,7 +47,13 @@ impl Pace {
     /// Starts quick.
     #[must_use]
     pub fn new() -> Pace {
-        Pace { wait: QUICK, least: Pace::SOON, before: Nanos(0), born: (false, false) }
+        Pace {
+            wait: QUICK,
+            least: Pace::SOON,
+            before: Nanos(0),
+            born: (false, false),
+            renewed: false,
+        }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
@@ -52,16 +61,22 @@ impl Pace {
     /// does not count: whoever is new is looked at more closely once, and is just what is waited for.
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
         self.born = (false, self.born.0);
+        let again = std::mem::replace(&mut self.renewed, found == Found::Others);
+        let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
+        // Whoever begins starts others once; who does so all the time is over before it is known.
+        let storm = found == Found::Others && again && !acted;
         let most = match found {
             Found::Unsure => return Pace::SOON,
-            Found::More => QUICK,
+            Found::Others if storm => slow,
+            Found::More | Found::Others => QUICK,
             Found::Nothing => SLOW.0,
-            Found::Converged => Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)),
+            Found::Converged => slow,
         };
         self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
-        self.least = least.max(Pace::SOON);
+        self.least = least.max(if storm { self.wait } else { Pace::SOON });
+        self.born.1 |= storm;
         if acted { BRIEF } else { self.wait.max(least) }
     }
 
@@ -88,6 +103,8 @@ pub enum Found {
     More,
     /// Hardly more than the turn before: the next will decide the same.
     Nothing,
+    /// That others are busy than in the turn before.
+    Others,
     /// That all has settled.
     Converged,
 }
@@ -100,6 +117,7 @@ impl Found {
         let by_faults = turn.snapshot.grade == EvidenceGrade::HintingFaults;
         match (turn.is_settled(), turn.faults < WORTH_A_LOOK) {
             _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
+            _ if turn.renewed => Found::Others,
             (true, _) => Found::Converged,
             (_, true) if by_faults && !turn.has_just_begun() => Found::Nothing,
             _ => Found::More,
@@ -162,6 +180,20 @@ mod tests {
         assert!(!pace.births_wake(Pace::SOON));
         pace.next(false, Found::More, long);
         assert!(pace.births_wake(Pace::SOON));
+    }
+
+    #[test]
+    fn a_storm_of_short_processes_is_looked_at_less_and_less() {
+        let mut pace = Pace::new();
+        let long = Nanos(20_000_000);
+        let mut waits = |found| pace.next(false, found, long).0 / 1_000_000;
+        let storm: Vec<u64> = (0..8).map(|_| waits(Found::Others)).collect();
+        assert_eq!(storm, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
+        assert_eq!(waits(Found::More), 100);
+        assert_eq!([Found::Others, Found::Others].map(&mut waits), [100, 200]);
+        // Nothing ends such a wait: it would be news of those who are gone.
+        assert!(!pace.wakes(Nanos(199_000_000), 1000));
+        assert!(!pace.births_wake(Nanos(199_000_000)));
     }
 
     #[test]
