@@ -223,9 +223,9 @@ impl<P: Placement> Controller<P> {
     }
 }
 
-/// Whether most who are busy were born since then.
+/// Whether most who are busy were born since then, and are young.
 fn is_renewed(snapshot: &Snapshot, before: Nanos) -> bool {
-    let since = snapshot.time.since(before);
+    let since = snapshot.time.since(before).min(YOUNG);
     let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
     let (count, new) =
         busy.fold((0, 0), |(count, new), task| (count + 1, new + usize::from(task.age < since)));
@@ -312,6 +312,11 @@ pub(crate) mod tests {
         };
         assert!(renewed([999, 1, 3000]) && renewed([0; 3]));
         assert!(!renewed([999, 1000, 3000]) && !renewed([1000; 3]));
+        // A look that came late.
+        let mut snapshot = snapshot(1);
+        snapshot.time = Nanos(9 * YOUNG.0);
+        snapshot.tasks[0].age = YOUNG;
+        assert!(!is_renewed(&snapshot, Nanos(0)));
     }
 
     /// A placement to which all has converged, and that notes when it was stirred.

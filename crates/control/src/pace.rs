@@ -36,8 +36,8 @@ pub struct Pace {
     before: Nanos,
     /// Whether births ended this wait, and the one before.
     born: (bool, bool),
-    /// Whether the turn before found others to be busy than the one before it.
-    renewed: bool,
+    /// Whether the turn before found others to be busy than the one before it, and that one too.
+    renewed: (bool, bool),
 }
 
 impl Pace {
@@ -52,7 +52,7 @@ impl Pace {
             least: Pace::SOON,
             before: Nanos(0),
             born: (false, false),
-            renewed: false,
+            renewed: (false, false),
         }
     }
 
@@ -61,10 +61,10 @@ impl Pace {
     /// does not count: whoever is new is looked at more closely once, and is just what is waited for.
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
         self.born = (false, self.born.0);
-        let again = std::mem::replace(&mut self.renewed, found == Found::Others);
+        self.renewed = (found == Found::Others, self.renewed.0);
         let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
         // Whoever begins starts others once; who does so all the time is over before it is known.
-        let storm = found == Found::Others && again && !acted;
+        let storm = self.is_storm() && !acted;
         let most = match found {
             Found::Unsure => return Pace::SOON,
             Found::Others if storm => slow,
@@ -78,6 +78,12 @@ impl Pace {
         self.least = least.max(if storm { self.wait } else { Pace::SOON });
         self.born.1 |= storm;
         if acted { BRIEF } else { self.wait.max(least) }
+    }
+
+    /// Whether others were busy at each of the last looks.
+    #[must_use]
+    pub fn is_storm(&self) -> bool {
+        self.renewed == (true, true)
     }
 
     /// Whether a wait ends early, after so long, for tasks that were born meanwhile: however dear looking is, but
@@ -190,10 +196,12 @@ mod tests {
         let storm: Vec<u64> = (0..8).map(|_| waits(Found::Others)).collect();
         assert_eq!(storm, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
         assert_eq!(waits(Found::More), 100);
+        assert!(!pace.is_storm());
+        let mut waits = |found| pace.next(false, found, long).0 / 1_000_000;
         assert_eq!([Found::Others, Found::Others].map(&mut waits), [100, 200]);
         // Nothing ends such a wait: it would be news of those who are gone.
         assert!(!pace.wakes(Nanos(199_000_000), 1000));
-        assert!(!pace.births_wake(Nanos(199_000_000)));
+        assert!(pace.is_storm() && !pace.births_wake(Nanos(199_000_000)));
     }
 
     #[test]

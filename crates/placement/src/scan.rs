@@ -61,6 +61,8 @@ pub struct Seen {
     pub pages: u64,
     /// Memory of programs' own that came in base pages; none if most came in huge ones, or hardly any.
     pub new_base: Bytes,
+    /// Whether others were busy at each of the last looks.
+    pub storm: bool,
 }
 
 impl Seen {
@@ -119,12 +121,13 @@ impl Scan {
         let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
         let known = seen.is_enough();
-        let begins = young && !known;
+        // Those who are over before they are known would be scanned, and fault, all the same.
+        let begins = young && !known && !seen.storm;
         let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
         let base = if known { seen.is_base() } else { seen.new_base.0 > 0 };
         // A quick pass over base pages that are well costs more than it can bring.
-        let enough = enough || base && known && is_local(snapshot);
+        let enough = enough || seen.storm || base && known && is_local(snapshot);
         match (enough, base) {
             (false, false) if seeks => Scan::Seek,
             (false, true) if !known => begun(snapshot, plan, seen.new_base),
@@ -232,7 +235,7 @@ mod tests {
     const BASE: Seen = seen(1000, 1000);
 
     const fn seen(faults: u64, pages: u64) -> Seen {
-        Seen { faults, pages, new_base: Bytes(0) }
+        Seen { faults, pages, new_base: Bytes(0), storm: false }
     }
 
     fn plan(converged: bool, strength_permille: u32) -> Plan {
@@ -277,6 +280,22 @@ mod tests {
         );
         snapshot.stirred = true;
         assert_eq!(Scan::SlowHuge.after(&snapshot, &plan(false, 950), HUGE), Scan::Quick);
+    }
+
+    #[test]
+    fn short_processes_one_after_the_other_are_hardly_scanned() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        let mut snapshot = scene.snapshot();
+        snapshot.tasks[0].age = Nanos(100_000_000);
+        let waits = Waiting::Evidence { known: 0, busy: 1 };
+        let seeks = Plan { waiting: Some(waits), ..plan(false, 0) };
+        let new_base = Bytes(8 << 20);
+        for seen in [Seen::default(), Seen { new_base, ..Seen::default() }, BASE, HUGE] {
+            let after = |storm| Scan::Seek.after(&snapshot, &seeks, Seen { storm, ..seen });
+            assert!(matches!(after(true), Scan::Slow(_)) && !matches!(after(false), Scan::Slow(_)));
+            assert!(after(true).knobs().delay.0 > 500_000_000);
+        }
     }
 
     #[test]

@@ -324,8 +324,8 @@ impl Runner {
 
     /// What was seen since the start; how much memory came, until faults tell what that is made of.
     fn seen(&self) -> Seen {
-        let (faults, pages) = (self.summary.faults, self.fault_pages);
-        let seen = Seen { faults, pages, new_base: Bytes(0) };
+        let (faults, storm) = (self.summary.faults, self.pace.is_storm());
+        let seen = Seen { faults, pages: self.fault_pages, new_base: Bytes(0), storm };
         match seen.is_enough() {
             true => seen,
             false => Seen {

@@ -44,6 +44,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         balanced.converged = turn.plan.converged.then_some(last_change);
         seen.faults += turn.faults as u64;
         seen.pages += turn.fault_pages.0;
+        seen.storm = pace.is_storm();
         let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
         if next_scan != scan {
             scan = next_scan;
