@@ -16,11 +16,12 @@ const BALANCING: [Capability; 5] = [DacReadSearch, SysPtrace, SysNice, Bpf, Perf
 /// Gives up all but what balancing takes.
 pub fn give_up(tunes: bool, samples: bool) -> Result<()> {
     let mut needed = BALANCING.to_vec();
-    let samples = || -> Result<bool> {
+    let mut takes_admin = tunes;
+    if samples && !tunes {
         let topology = topology::read(Path::new("/"))?;
-        Ok(samples && has_reserve(&topology) && sampling_takes_admin(&topology.cpus()))
-    };
-    if tunes || samples()? {
+        takes_admin = has_reserve(&topology) && sampling_takes_admin(&topology.cpus());
+    }
+    if takes_admin {
         needed.push(SysAdmin);
     }
     keep_only(&needed).context("cannot give up privileges")
