@@ -34,7 +34,6 @@ pub mod bundles;
 pub mod cores;
 pub mod demand;
 pub mod early;
-mod effort;
 pub mod exact;
 pub mod herd;
 pub mod interleave;
