@@ -92,29 +92,25 @@ const FIRST_BYTES: usize = 8192;
 impl Buffer {
     /// Reads the whole file; None where it, or the task it is about, is gone.
     pub(crate) fn read(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
-        self.read_until(path, |_| false)
+        self.read_file(path, false)
     }
 
     /// The same of a file that the kernel prints in one go, as it does what tells of a single thing and not of a list of
     /// them (fs/seq_file.c, `single_open`): once some is read and room is left, that is all.
     pub(crate) fn read_once(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
-        self.read_until(path, |read| read > 0)
+        self.read_file(path, true)
     }
 
-    fn read_until(
-        &mut self,
-        path: &Path,
-        is_all: impl Fn(usize) -> bool,
-    ) -> Result<Option<&[u8]>, ReadError> {
-        match self.fill(path, is_all) {
+    fn read_file(&mut self, path: &Path, once: bool) -> Result<Option<&[u8]>, ReadError> {
+        match self.fill(path, once) {
             Ok(len) => Ok(Some(&self.bytes[..len])),
             Err(error) if is_absent(&error) => Ok(None),
             Err(source) => Err(ReadError::Read { path: path.to_path_buf(), source }),
         }
     }
 
-    /// Reads until there is no more, or so much was read at once that it is all and room is left.
-    fn fill(&mut self, path: &Path, is_all: impl Fn(usize) -> bool) -> io::Result<usize> {
+    /// Reads until there is no more, or, `once`, until room is left.
+    fn fill(&mut self, path: &Path, once: bool) -> io::Result<usize> {
         let mut file = File::open(path)?;
         self.bytes.resize(self.bytes.len().max(FIRST_BYTES), 0);
         let mut len = 0;
@@ -123,7 +119,7 @@ impl Buffer {
                 Ok(0) => return Ok(len),
                 Ok(more) => {
                     len += more;
-                    if len < self.bytes.len() && is_all(more) {
+                    if once && len < self.bytes.len() {
                         return Ok(len);
                     }
                 }

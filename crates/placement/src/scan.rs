@@ -121,12 +121,12 @@ impl Scan {
         let young = snapshot.tasks.iter().any(young);
         // One thread that is well by its first fault is about to start the others, which inherit its delay.
         let known = seen.is_enough();
-        // Those who are over before they are known would be scanned, and fault, all the same.
-        let begins = young && !known && !seen.storm;
+        let begins = young && !known;
         let enough = !begins && (plan.converged || plan.calm || stays && !snapshot.stirred);
         let seeks = begins || young && matches!(plan.waiting, Some(Waiting::Evidence { .. }));
         let base = if known { seen.is_base() } else { seen.new_base.0 > 0 };
-        // A quick pass over base pages that are well costs more than it can bring.
+        // A quick pass over base pages that are well costs more than it can bring; and those who are over before they
+        // are known would be scanned, and fault, all the same.
         let enough = enough || seen.storm || base && known && is_local(snapshot);
         match (enough, base) {
             (false, false) if seeks => Scan::Seek,

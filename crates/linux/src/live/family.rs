@@ -103,12 +103,14 @@ impl Family {
             if searched.contains(&target.tgid) {
                 continue;
             }
+            if !found.contains_key(&target.tgid)
+                && let Some(member) =
+                    member(system, target.tgid)?.filter(|found| found.id == *target)
+            {
+                found.insert(target.tgid, member);
+            }
             // Whoever has its pid now may be another.
-            let id = match found.get(&target.tgid) {
-                Some(member) => Some(member.id),
-                None => member(system, target.tgid)?.map(|member| member.id),
-            };
-            if id != Some(*target) {
+            if found.get(&target.tgid).is_none_or(|found| found.id != *target) {
                 continue;
             }
             for tgid in system.tree(target.tgid)? {
