@@ -273,6 +273,10 @@ pub struct Balance {
     /// the end
     #[arg(long)]
     pub tune_kernel: bool,
+    /// Go by the latencies in FILE, what topology --measure -o json said of this machine, instead
+    /// of firmware's distances
+    #[arg(long, value_name = "FILE")]
+    pub measured: Option<PathBuf>,
     /// How long a thread may be kept waiting for a page on its way
     #[arg(long, value_name = "SECONDS", default_value_t = 0.002, value_parser = pause)]
     pub pause: f64,

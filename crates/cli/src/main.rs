@@ -11,6 +11,7 @@ mod commands;
 mod drop_in;
 mod estimate;
 mod interrupt;
+mod latencies;
 mod reproduction;
 mod runs;
 mod session;

@@ -63,7 +63,7 @@ pub fn parse(text: &str) -> Result<Topology, String> {
             free: Bytes(node.memory_bytes),
         })
         .collect();
-    Ok(Topology { nodes, distances, siblings: Vec::new() })
+    Ok(Topology { nodes, distances, ..Topology::default() })
 }
 
 type Element<'a, 'i> = roxmltree::Node<'a, 'i>;

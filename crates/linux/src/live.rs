@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use numaherd_model::{
-    Costs, Counters, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Nanos, NodeId,
-    NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Spent, Task, TaskId,
-    TaskState, Topology, WorldError,
+    Costs, Counters, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Latencies, Nanos,
+    NodeId, NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Spent, Task,
+    TaskId, TaskState, Topology, WorldError,
 };
 
 use crate::ReadError;
@@ -48,6 +48,7 @@ const MOST_HEARD: usize = 50_000;
 pub struct LiveMachine {
     system: Box<dyn System>,
     topology: Topology,
+    latencies: Option<Latencies>,
     faults: Option<Box<dyn FaultSource>>,
     /// Faults that were heard between two looks.
     heard: Vec<HintingFault>,
@@ -94,7 +95,8 @@ impl LiveMachine {
     /// The topology cannot be read.
     pub fn on(mut system: Box<dyn System>, options: LiveOptions) -> Result<LiveMachine, ReadError> {
         Ok(LiveMachine {
-            topology: system.topology()?,
+            topology: measured(system.topology()?, options.latencies.as_ref()),
+            latencies: options.latencies,
             isolated: system.isolated()?,
             faults: options.faults,
             heard: Vec::new(),
@@ -317,7 +319,7 @@ impl LiveMachine {
     /// Notices CPUs that came or went.
     fn read_topology(&mut self) -> Result<(), ReadError> {
         if self.system.online()? != self.topology.cpus() {
-            self.topology = self.system.topology()?;
+            self.topology = measured(self.system.topology()?, self.latencies.as_ref());
         }
         Ok(())
     }
@@ -390,6 +392,12 @@ impl Observe for LiveMachine {
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {
         gaps::pages_lie(self.system.as_mut(), process)
     }
+}
+
+/// A topology with what was measured of it.
+fn measured(mut topology: Topology, latencies: Option<&Latencies>) -> Topology {
+    latencies.into_iter().for_each(|latencies| latencies.fill(&mut topology));
+    topology
 }
 
 fn skipped(error: &SysError) -> Outcome {

@@ -113,7 +113,7 @@ fn without_numa(root: &Path, online_cpus: Option<CpuSet>) -> Result<Topology, Re
     let (memory, free) = read_memory(&root.join("proc/meminfo"))?;
     let nodes = vec![Node { id: NodeId(0), cpus, memory, free }];
     let siblings = read_siblings(root, &nodes[0].cpus)?;
-    Ok(Topology { nodes, distances: Vec::new(), siblings })
+    Ok(Topology { nodes, siblings, ..Topology::default() })
 }
 
 fn read_node(folder: &Path, id: NodeId, online: Option<&CpuSet>) -> Result<Node, ReadError> {

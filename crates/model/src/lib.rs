@@ -10,6 +10,7 @@ mod balancing;
 mod change;
 mod fault;
 mod ids;
+mod latencies;
 mod machine;
 mod outcome;
 mod plan;
@@ -28,6 +29,7 @@ pub use fault::{FaultFlags, HintingFault, SAMPLED};
 pub use ids::{
     Bytes, CpuId, Nanos, NodeId, ObjectId, PageVerdict, Pages, ProcessId, RegionId, TaskId,
 };
+pub use latencies::Latencies;
 pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
 pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason, Waiting};

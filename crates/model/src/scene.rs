@@ -62,7 +62,7 @@ impl Scene {
                     distances: (0..nodes)
                         .map(|from| (0..nodes).map(|to| distance(from, to)).collect())
                         .collect(),
-                    siblings: Vec::new(),
+                    ..Topology::default()
                 },
                 isolated: CpuSet::new(),
                 nodes: (0..nodes).map(state).collect(),

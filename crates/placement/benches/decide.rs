@@ -46,7 +46,7 @@ fn topology() -> Topology {
     Topology {
         nodes: (0..NODES).map(node).collect(),
         distances: (0..NODES).map(row).collect(),
-        siblings: Vec::new(),
+        ..Topology::default()
     }
 }
 

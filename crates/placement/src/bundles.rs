@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
 use smallvec::{SmallVec, smallvec};
 
-use crate::demand::{Amounts, Bundle, DemandTask, Regions, SHARE};
+use crate::demand::{Amounts, Bundle, DemandTask, Regions, SHARE, SLIT_UNIT};
 use crate::objects::twins;
 use crate::teams;
 
@@ -33,9 +33,9 @@ const LITTLE_SHARED_PERMILLE: u64 = 150;
 /// over the same memory in step are seen one after the other less often than chance would have it.
 const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
-/// Loss that SLIT distance stands for: at distance 20 a memory-bound task is taken to lose half
-/// its time. Guessed; it only weighs moving pages against leaving them.
-const LOSS_AT_TEN: u64 = SHARE / 2;
+/// What a second lost in each second weighs: at SLIT 20 a memory-bound task is taken to lose half of its time.
+/// Guessed; it only weighs moving pages against leaving them.
+const WHOLE_TASK: u64 = 2 * SHARE * 10 * SLIT_UNIT;
 
 /// Times its task's age that memory of one task is taken to be used at most. Guessed: threads come and go with
 /// the work at hand, and processes with the program.
@@ -393,8 +393,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
         let pages = pages_of(snapshot, &regions);
         let horizon = age.clamp(HORIZON.0, HORIZON.1);
         Bundle {
-            // A second lost per second is a whole task at distance 10 / LOSS_AT_TEN.
-            page_cost: snapshot.costs.page_move.0 * (10 * SHARE * SHARE / LOSS_AT_TEN) / horizon.0,
+            page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0,
             known: pages.iter().map(|(_, pages)| pages).sum(),
             pages,
             users,
@@ -489,7 +488,7 @@ mod tests {
         let demand = crate::demand::Demand::new(&scene.snapshot());
         let cost = |users: usize| demand.bundles.iter().find(|b| b.users.len() == users);
         let [alone, shared] = [1, 2].map(|users| cost(users).unwrap().page_cost);
-        assert_eq!((alone, shared), (250, 200), "of 8 s and of 10");
+        assert_eq!((alone, shared), (25_000, 20_000), "of 8 s and of 10");
     }
 
     #[test]

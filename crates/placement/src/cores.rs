@@ -15,10 +15,10 @@
 
 use numaherd_model::{Node, Snapshot};
 
-use crate::demand::SHARE;
+use crate::demand::{SHARE, SLIT_UNIT};
 
-/// What a task costs that shares its core, in weight × (SLIT less 10).
-const SHARES_A_CORE: u64 = 6 * SHARE;
+/// What a task costs that shares its core, in weight × distance.
+const SHARES_A_CORE: u64 = 6 * SHARE * SLIT_UNIT;
 
 /// The cores of each node that are free for our tasks.
 #[derive(Clone, Debug)]

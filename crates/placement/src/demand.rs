@@ -28,6 +28,9 @@ use crate::{interleave, units};
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
 
+/// What one of SLIT's tenths is in a [`Demand`]'s distances: measured latencies are finer.
+pub const SLIT_UNIT: u64 = 100;
+
 pub use numaherd_model::MIN_FAULTS;
 pub use room::parts;
 
@@ -140,7 +143,7 @@ impl Bundle {
 pub struct Demand {
     /// Nodes, ascending by id; every index below refers to this.
     pub nodes: Vec<NodeId>,
-    /// SLIT less 10, memory's node by memory's node, each to every CPU's node.
+    /// How much farther than its own, memory's node by memory's node, each to every CPU's node, in [`SLIT_UNIT`]s.
     excess: Vec<u64>,
     /// Whether a node has memory.
     pub has_memory: Vec<bool>,
@@ -182,8 +185,11 @@ impl Demand {
     pub fn with(snapshot: &Snapshot, mechanisms: Mechanisms) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
-        let excess_of =
-            |a: &NodeId, b: &NodeId| u64::from(topology.distance(*a, *b)).saturating_sub(10);
+        let far = |cpus: &NodeId, memory: &NodeId| match mechanisms.latencies {
+            true => topology.far(*cpus, *memory),
+            false => 100 * topology.distance(*cpus, *memory),
+        };
+        let excess_of = |cpus, memory| u64::from(far(cpus, memory)).saturating_sub(10 * SLIT_UNIT);
         let (mut tasks, masks) = tasks(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
@@ -225,7 +231,8 @@ impl Demand {
         &self.masks[self.tasks[task].mask][node]
     }
 
-    /// SLIT less 10 from memory on one node to CPUs on another, both by index.
+    /// How much farther memory on one node is to CPUs on another than their own, both by index: 11 [`SLIT_UNIT`]s at
+    /// SLIT 21.
     #[must_use]
     pub fn distance(&self, memory: usize, cpus: usize) -> u64 {
         self.excess[memory * self.nodes.len() + cpus]

@@ -17,7 +17,7 @@ use numaherd_model::{
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::{Busy, Indices};
-use crate::demand::{Demand, MIN_FAULTS, SHARE};
+use crate::demand::{Demand, MIN_FAULTS, SHARE, SLIT_UNIT};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{early, interleave, level, pages, relief, search, sharing, turns, whole};
@@ -33,7 +33,7 @@ const SETTLE: Nanos = Nanos(2_000_000_000);
 
 /// What moving a task has to save, in weight × distance: 4 % of a busy task over SLIT 21, so 8 %
 /// where two change places. Guessed, above the noise of a thousand faults.
-const TASK_COST: u64 = SHARE / 100 * 4 * 11;
+const TASK_COST: u64 = SHARE / 100 * 4 * 11 * SLIT_UNIT;
 
 /// The same once everybody has been placed, as a multiple. Guessed: what a few scans of a handful of
 /// huge pages show goes up and down by a tenth, and a move for that costs more than it brings (shared).

@@ -17,6 +17,8 @@ pub struct Mechanisms {
     pub objects: bool,
     /// Virtual nodes stay whole. (It is whoever looks that tells them.)
     pub units: bool,
+    /// Nodes are as far from each other as somebody measured. Without: as firmware says.
+    pub latencies: bool,
     /// Tasks of a process that share memory are told apart from those that do not.
     pub teams: bool,
     /// Processes whose memory lies wrong are placed before it is known how far they share it, where that is
@@ -50,13 +52,14 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 19] = [
+pub const NAMES: [&str; 20] = [
     "pages",
     "interleave",
     "coverage",
     "accesses",
     "objects",
     "units",
+    "latencies",
     "teams",
     "early",
     "tables",
@@ -81,6 +84,7 @@ impl Default for Mechanisms {
             accesses: true,
             objects: true,
             units: true,
+            latencies: true,
             teams: true,
             early: true,
             tables: true,
@@ -116,6 +120,7 @@ impl Mechanisms {
             "accesses" => &mut self.accesses,
             "objects" => &mut self.objects,
             "units" => &mut self.units,
+            "latencies" => &mut self.latencies,
             "teams" => &mut self.teams,
             "early" => &mut self.early,
             "tables" => &mut self.tables,
@@ -157,6 +162,7 @@ mod tests {
             accesses: false,
             objects: false,
             units: false,
+            latencies: false,
             teams: false,
             early: false,
             tables: false,

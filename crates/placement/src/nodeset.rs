@@ -50,7 +50,7 @@ pub fn choose(topology: &Topology, all: &[Capacity], cpus: u32, memory: Bytes) -
     };
     let spread = |set: &[Capacity]| -> u32 {
         let pairs = set.iter().flat_map(|a| set.iter().map(move |b| (a.node, b.node)));
-        pairs.map(|(a, b)| topology.distance(a, b)).sum()
+        pairs.map(|(a, b)| topology.far(a, b)).sum()
     };
     let ids = |set: &[Capacity]| set.iter().map(|one| one.node).collect::<Vec<_>>();
     let best = candidates(topology, all)
@@ -89,7 +89,7 @@ fn candidates(topology: &Topology, all: &[Capacity]) -> Vec<Vec<Capacity>> {
     }
     let grown = |from: &Capacity| {
         let mut near = all.to_vec();
-        near.sort_by_key(|one| (topology.distance(from.node, one.node), one.node));
+        near.sort_by_key(|one| (topology.far(from.node, one.node), one.node));
         (1..=near.len()).map(|len| near[..len].to_vec()).collect::<Vec<_>>()
     };
     all.iter().flat_map(grown).collect()
@@ -117,7 +117,7 @@ mod tests {
             _ => 22,
         };
         let distances = (0..nodes).map(|a| (0..nodes).map(|b| far(a, b)).collect()).collect();
-        Topology { nodes: (0..nodes).map(node).collect(), distances, siblings: Vec::new() }
+        Topology { nodes: (0..nodes).map(node).collect(), distances, ..Topology::default() }
     }
 
     fn capacities(idle: &[u64], free_gib: &[u64]) -> Vec<Capacity> {

@@ -6,10 +6,10 @@
 
 use numaherd_model::scene::Scene;
 use numaherd_model::{NodeId, Pages};
-use numaherd_placement::demand::{Demand, SHARE};
+use numaherd_placement::demand::{Demand, SHARE, SLIT_UNIT};
 use numaherd_placement::search;
 
-const TASK_COST: u64 = SHARE / 100 * 4 * 11;
+const TASK_COST: u64 = SHARE / 100 * 4 * 11 * SLIT_UNIT;
 
 /// xorshift64*, so that a seed is a problem on every machine.
 struct Random(u64);

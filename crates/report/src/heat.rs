@@ -15,7 +15,7 @@ const HEAD: i32 = 84;
 const FOOT: i32 = 44;
 const TEXT: RGBColor = RGBColor(51, 51, 51);
 
-/// An SVG of the three matrices side by side.
+/// An SVG of the matrices side by side.
 ///
 /// # Errors
 /// The drawing library's.
@@ -28,7 +28,7 @@ pub fn svg(matrices: &Matrices) -> Result<String, ChartError> {
 fn draw(matrices: &Matrices, picture: &mut String) -> Result<(), Box<dyn std::error::Error>> {
     let (rows, columns) = (matrices.cpu_nodes.len() as i32, matrices.memory_nodes.len() as i32);
     let panel_width = LEFT + columns.max(2) * CELL + GAP;
-    let (width, height) = (3 * panel_width, HEAD + rows * CELL + FOOT);
+    let (width, height) = (matrices.panels().len() as i32 * panel_width, HEAD + rows * CELL + FOOT);
     let size = (width as u32, height as u32);
     let area = SVGBackend::with_string(picture, size).into_drawing_area();
     area.fill(&WHITE)?;

@@ -128,12 +128,12 @@ impl Panel<'_> {
 }
 
 impl Matrices {
-    /// Latency, reading, writing.
+    /// Latency, reading, writing, as far as they were measured.
     #[must_use]
-    pub fn panels(&self) -> [Panel<'_>; 3] {
+    pub fn panels(&self) -> Vec<Panel<'_>> {
         let stated = self.stated.as_ref();
         let (latency, read, write) = (&self.latency_ns, &self.read_mb_s, &self.write_mb_s);
-        [
+        let panels = [
             Panel {
                 name: "latency",
                 key: "latency_ns",
@@ -155,10 +155,12 @@ impl Matrices {
                 cells: write,
                 stated: stated.and_then(|s| s.write_mb_s.as_ref()),
             },
-        ]
+        ];
+        let is_measured = |panel: &Panel<'_>| panel.cells.iter().any(|row| !row.is_empty());
+        panels.into_iter().filter(is_measured).collect()
     }
 
-    /// Three tables, and a line on how they came about.
+    /// A table each, and a line on how they came about.
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = String::new();
@@ -185,10 +187,14 @@ impl Matrices {
         let late = self.late_share.map(|late| format!("; late {:.2} %", late * 100.0));
         let late = late.unwrap_or_default();
         let mib = self.size_bytes >> 20;
+        let lines = match self.panels().len() {
+            0 | 1 => "",
+            _ => "; written lines count once, that they are fetched and sent back does not",
+        };
         let _ = writeln!(
             text,
             "{}, kernel {}; medians of {} samples, {mib} MiB a node; the loop's own time is taken \
-             off; written lines count once, that they are fetched and sent back does not{bound}{late}",
+             off{lines}{bound}{late}",
             self.machine, self.kernel, self.samples
         );
         text
@@ -246,7 +252,9 @@ pub(crate) mod tests {
     #[test]
     fn the_greatest_deviation_is_of_medians_from_what_is_stated() {
         let matrices = matrices();
-        let [latency, read, write] = matrices.panels().map(|panel| panel.greatest_deviation());
+        let deviations =
+            matrices.panels().iter().map(Panel::greatest_deviation).collect::<Vec<_>>();
+        let [latency, read, write] = deviations[..] else { panic!("{deviations:?}") };
         assert!((latency.unwrap() - 0.02).abs() < 1e-9); // 306 for 300; 101 for 100 is less
         assert_eq!(read, None);
         assert!((write.unwrap() - 0.05).abs() < 1e-9); // 1900 for 2000
@@ -262,6 +270,16 @@ pub(crate) mod tests {
             text.contains("lab:2x4, kernel 6.12; medians of 5 samples, 8 MiB a node"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn what_was_not_measured_is_left_out() {
+        let none = vec![Vec::new(); 2];
+        let alone = Matrices { read_mb_s: none.clone(), write_mb_s: none, ..matrices() };
+        let text = alone.table();
+        assert!(text.contains("latency, ns") && !text.contains("bandwidth"), "{text}");
+        assert!(!text.contains("written"), "{text}");
+        assert_eq!(alone.csv().lines().count(), 1 + 4);
     }
 
     #[test]

@@ -274,7 +274,7 @@ impl Sim {
         let cpus = machine.cpus();
         workload.check_threads(cpus)?;
         let mut sim = Sim {
-            topology: machine.topology(),
+            topology: machine.measured_topology(),
             domains: machine.domains(),
             node_of: machine.node_of_cpus(),
             fabric: Fabric::new(machine),

@@ -20,7 +20,7 @@ mod file;
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Bytes, NodeId, Topology, ways_from};
+use numaherd_model::{Bytes, Latencies, NodeId, Topology, ways_from};
 use numaherd_scheduling::{Domains, Place};
 use serde::Deserialize;
 
@@ -189,6 +189,25 @@ impl Machine {
         let node = |spec: &NodeSpec| (NodeId(spec.id), spec.cpus, Bytes(spec.memory_mib << 20));
         let topology = Topology::numbered(self.node.iter().map(node), self.slit.clone());
         topology.with_cores_of(self.cpu.threads_per_core)
+    }
+
+    /// The same with what whoever measured it found.
+    #[must_use]
+    pub fn measured_topology(&self) -> Topology {
+        let mut topology = self.topology();
+        self.latencies().fill(&mut topology);
+        topology
+    }
+
+    fn latencies(&self) -> Latencies {
+        let ids = |has: fn(&NodeSpec) -> bool| {
+            let nodes = self.node.iter().zip(0..).filter(move |(node, _)| has(node));
+            nodes.map(|(node, index)| (NodeId(node.id), index)).unzip::<_, usize, Vec<_>, Vec<_>>()
+        };
+        let (cpu_nodes, rows) = ids(|node| node.cpus > 0);
+        let (memory_nodes, columns) = ids(|node| node.memory_mib > 0);
+        let row = |&from: &usize| columns.iter().map(|&to| self.latency_ns[from][to]).collect();
+        Latencies { cpu_nodes, memory_nodes, ns: rows.iter().map(row).collect() }
     }
 
     /// Nanoseconds in which a thread on node `from` deals with a line of node `to` while nobody

@@ -23,6 +23,8 @@ pub struct Plan {
     pub size_bytes: usize,
     /// Samples of each cell.
     pub samples: usize,
+    /// Whether bandwidth is measured too, which takes all CPUs.
+    pub flows: bool,
 }
 
 /// Samples by row, column.
@@ -94,7 +96,7 @@ impl Plan {
             Err(error) => return Err(error),
         }
         span.write(all, 1);
-        for (row, cpus) in self.cpus.iter().enumerate() {
+        for (row, cpus) in self.cpus.iter().enumerate().filter(|_| self.flows) {
             let flows = |direction| {
                 let one = |_| flow::sample(&span, self.size_bytes, cpus, direction);
                 (0..self.samples).map(one).collect::<Result<Vec<f64>, _>>()
@@ -122,7 +124,8 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        Plan { cpus: vec![vec![0]], memory_nodes: vec![0], size_bytes: 2 << 20, samples: 2 }
+        let (cpus, memory_nodes) = (vec![vec![0]], vec![0]);
+        Plan { cpus, memory_nodes, size_bytes: 2 << 20, samples: 2, flows: true }
     }
 
     #[test]
@@ -134,6 +137,14 @@ mod tests {
             assert!(cells[0][0].iter().all(|&figure| figure > 0.0), "{cells:?}");
         }
         assert_eq!(measured.loop_ns.len(), 1);
+    }
+
+    #[test]
+    fn latencies_alone_leave_the_rates_empty() {
+        let plan = Plan { flows: false, ..plan() };
+        let measured = std::thread::spawn(move || plan.run(|_| {})).join().unwrap().unwrap();
+        assert!(measured.load_ns[0][0][0] > 0.0);
+        assert!(measured.read_bytes_s[0].is_empty() && measured.write_bytes_s[0].is_empty());
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub struct Measure {
     /// With --measure: samples of each cell
     #[arg(long, value_name = "N", default_value = "5", value_parser = parse_count)]
     pub samples: usize,
+    /// With --measure: latency alone, which takes one CPU and a moment
+    #[arg(long, requires = "measure")]
+    pub latencies: bool,
     /// With --measure: write a page with heat maps, tables and data
     #[arg(long, value_name = "FILE", requires = "measure")]
     pub html: Option<PathBuf>,

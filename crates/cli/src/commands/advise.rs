@@ -18,7 +18,8 @@ use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_model::{
-    Change, EvidenceGrade, FaultSource, Journal, Nanos, NodeId, ProcessId, Snapshot, Waiting,
+    Change, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId, Snapshot,
+    Waiting,
 };
 use numaherd_placement::herd::PATIENCE;
 use numaherd_placement::{Herd, Mechanisms, sharing};
@@ -30,7 +31,7 @@ use super::status::machine;
 use crate::args::{AdviseArgs, Format};
 use crate::estimate::{self, Interval};
 use crate::stalls::{self, Stalls};
-use crate::{interrupt, output};
+use crate::{interrupt, latencies, output};
 use expectation::Distances;
 use projection::{Projection, project};
 
@@ -95,12 +96,11 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     if topology.cpu_nodes().count() < 2 {
         bail!("this machine has one node with CPUs: nothing can be moved, nothing is lost");
     }
-    let distances = match &args.measured {
-        Some(path) => Distances::read(path, &topology)?,
-        None => Distances::Firmware(&topology),
-    };
+    let measured = args.measured.as_deref();
+    let measured = measured.map(|path| latencies::read(path, &topology)).transpose()?;
+    let distances = Distances { firmware: &topology, measured: measured.as_ref() };
     let (faults, mut evidence) = open_faults(false, true);
-    let mut machine = looking(process, faults)?;
+    let mut machine = looking(process, faults, measured.as_ref())?;
     let mut controller = Controller::new(Herd::new());
     let (begin, look) = (Instant::now(), stalls::Look::begin());
     let (mut snapshot, _) = controller.plan(&mut machine)?;
@@ -113,7 +113,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     if let Some(why) = why {
         // Faults say little of it; page tables show all there is.
         evidence = format!("where its pages lie ({why})");
-        machine = looking(process, None)?;
+        machine = looking(process, None, measured.as_ref())?;
         (snapshot, _) = controller.plan(&mut machine)?;
     }
     if !machine.sampled().is_empty() {
@@ -143,11 +143,16 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
 }
 
 /// A machine that is only looked at.
-fn looking(process: ProcessId, faults: Option<Box<dyn FaultSource>>) -> Result<LiveMachine> {
+fn looking(
+    process: ProcessId,
+    faults: Option<Box<dyn FaultSource>>,
+    latencies: Option<&Latencies>,
+) -> Result<LiveMachine> {
     Ok(LiveMachine::new(LiveOptions {
         targets: vec![process],
         faults,
         accesses: numaherd_sampling::sampler(),
+        latencies: latencies.cloned(),
         journal: Box::new(NoJournal),
         acts: false,
         coverage: true,

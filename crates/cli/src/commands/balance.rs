@@ -21,7 +21,7 @@ use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
 use numaherd_placement::herd::PATIENCE;
-use numaherd_placement::{Herd, Mechanisms, Scan, Seen, mechanisms};
+use numaherd_placement::{Herd, Mechanisms, Seen, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,8 @@ use super::privileges;
 use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Session, tell};
 use crate::targets::Targets;
-use crate::{interrupt, runs};
+use crate::{interrupt, latencies, runs};
+use scan::Tuner;
 use voice::Voice;
 
 mod others;
@@ -147,7 +148,7 @@ struct Runner {
     summary: Summary,
     summary_file: Option<File>,
     verbose: bool,
-    scan: Scan,
+    tuner: Option<Tuner>,
     /// Pages of all faults so far.
     fault_pages: u64,
     /// Memory of programs' own at the start.
@@ -167,19 +168,19 @@ impl Runner {
         mut targets: Targets,
         session: &mut Session,
     ) -> Result<(Runner, Option<Child>)> {
+        let parts = parts(args);
+        let measured = args.measured.as_deref().filter(|_| parts.latencies);
+        let (topology, latencies) = latencies::here(measured)?;
         if tunes(args) {
             scan::set(session, Knob::NumaBalancing, "1")?;
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
-        if tunes(args) {
-            scan::tune(session, Scan::Seek)?;
-        }
+        let tuner = tunes(args).then(|| Tuner::start(session, topology)).transpose()?;
         say!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
         let child = start(&args.command, session.run())?;
-        let parts = parts(args);
         // Files are open by now, and the command has what its user has.
         privileges::give_up(tunes(args), parts.accesses)?;
         if let Some(child) = &child {
@@ -191,6 +192,7 @@ impl Runner {
             targets: first,
             faults,
             accesses: parts.accesses.then(numaherd_sampling::sampler).flatten(),
+            latencies,
             journal: session.journal(),
             acts: !only_says(args),
             coverage: parts.coverage,
@@ -208,7 +210,7 @@ impl Runner {
             summary: Summary { evidence, ..Summary::default() },
             summary_file,
             verbose: args.verbose || only_says(args),
-            scan: Scan::Seek,
+            tuner,
             fault_pages: 0,
             at_first,
             told: None,
@@ -281,11 +283,9 @@ impl Runner {
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            if tunes(args) {
-                let next = self.scan.after(&turn.snapshot, &turn.plan, self.seen());
-                if std::mem::replace(&mut self.scan, next) != next {
-                    scan::tune(session, next)?;
-                }
+            let seen = self.tuner.is_some().then(|| self.seen());
+            if let Some((tuner, seen)) = self.tuner.as_mut().zip(seen) {
+                tuner.turned(session, &turn, seen)?;
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;

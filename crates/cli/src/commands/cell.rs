@@ -7,7 +7,7 @@
 
 pub mod numad;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
@@ -67,6 +67,7 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     if let Some(name) = placement.balance() {
         command.args(["balance", "--tune-kernel", "--placement", name, "--summary"]);
         command.arg(&summary);
+        command.arg("--measured").arg(measured(&program, dir.path())?);
         if let Some(log) = &args.log {
             command.arg("--log").arg(log);
         }
@@ -98,6 +99,19 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
         local_share_of_faults: faults.and_then(share),
         moves_by_numad,
     })
+}
+
+/// How far this machine's nodes are from each other, in a file: whoever looks after a machine measures that once.
+fn measured(program: &Path, dir: &Path) -> Result<PathBuf> {
+    let words = ["topology", "--measure", "--latencies", "-o", "json"];
+    let output = Command::new(program).args(words).output().context("cannot measure latencies")?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("latencies cannot be measured: {}", said.lines().next_back().unwrap_or_default());
+    }
+    let path = dir.join("measured.json");
+    std::fs::write(&path, output.stdout)?;
+    Ok(path)
 }
 
 /// The defined state that every run starts from.

@@ -51,7 +51,7 @@ fn here(args: &Measure) -> Result<Matrices> {
         Some(size) => size as u64,
         None => LEAST_BYTES.max(CACHES * bench::last_level_cache_bytes().unwrap_or(0)),
     };
-    let (plan, cpu_nodes) = plan(&topology, size_bytes, args.samples)?;
+    let (plan, cpu_nodes) = plan(&topology, size_bytes, args)?;
     let measured = plan.run(|doing| say!("numaherd: measuring {doing}"))?;
     if !measured.is_bound {
         say!(
@@ -64,7 +64,7 @@ fn here(args: &Measure) -> Result<Matrices> {
 }
 
 /// What to measure, and the ids of the nodes whose CPUs do.
-fn plan(topology: &Topology, size_bytes: u64, samples: usize) -> Result<(Plan, Vec<u32>)> {
+fn plan(topology: &Topology, size_bytes: u64, args: &Measure) -> Result<(Plan, Vec<u32>)> {
     let allowed = numaherd_linux::sys::affinity::get(0).context("cannot read our own affinity")?;
     let may_use = |cpus: &CpuSet| cpus.intersection(&allowed).iter().map(|cpu| cpu.0).collect();
     let rows = topology.cpu_nodes().map(|node| (node.id.0, may_use(&node.cpus)));
@@ -86,7 +86,8 @@ fn plan(topology: &Topology, size_bytes: u64, samples: usize) -> Result<(Plan, V
     }
     let memory_nodes = topology.memory_nodes().map(|node| node.id.0).collect();
     let size_bytes = usize::try_from(size_bytes).context("--size is too large")?;
-    Ok((Plan { cpus, memory_nodes, size_bytes, samples }, cpu_nodes))
+    let (samples, flows) = (args.samples, !args.latencies);
+    Ok((Plan { cpus, memory_nodes, size_bytes, samples, flows }, cpu_nodes))
 }
 
 fn matrices(plan: &Plan, cpu_nodes: Vec<u32>, measured: &Measured, kernel: &str) -> Matrices {
@@ -126,7 +127,8 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
     let program = std::env::current_exe().context("cannot find our own program")?;
     let words = ["topology", "--measure", "-o", "json", "--size", &size.to_string()];
     let samples = args.samples.to_string();
-    let words = words.into_iter().chain(["--samples", &samples]).map(String::from);
+    let words = words.into_iter().chain(["--samples", &samples]);
+    let words = words.chain(args.latencies.then_some("--latencies")).map(String::from);
     let argv = std::iter::once(program.display().to_string()).chain(words).collect();
     let env = vec![("PATH".to_string(), "/usr/sbin:/usr/bin:/sbin:/bin".to_string())];
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -181,8 +183,8 @@ mod tests {
 
     #[test]
     fn the_loop_is_taken_off_the_latency_and_not_off_the_rates() {
-        let plan =
-            Plan { cpus: vec![vec![0]], memory_nodes: vec![0], size_bytes: 1 << 20, samples: 1 };
+        let (cpus, memory_nodes) = (vec![vec![0]], vec![0]);
+        let plan = Plan { cpus, memory_nodes, size_bytes: 1 << 20, samples: 1, flows: true };
         let measured = Measured {
             load_ns: vec![vec![vec![110.0]]],
             loop_ns: vec![vec![10.0]],

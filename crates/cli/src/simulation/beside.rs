@@ -25,11 +25,12 @@ pub struct Balanced {
 /// Runs the machine to its end. Looking takes no time here; moving pages does.
 pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     let mut controller = Controller::new(placement);
+    let topology = &sim.machine().measured_topology();
     let mut pace = Pace::new();
     let (mut scan, mut last_change) = (Scan::Seek, Nanos(0));
     let mut seen = Seen { new_base: sim.base_pages(), ..Seen::default() };
     let mut balanced = Balanced::default();
-    sim.set_scan(scan.knobs());
+    sim.set_scan(scan.knobs(topology));
     let mut next = Nanos(0);
     while sim.advance(next) {
         let turn = match controller.turn(sim) {
@@ -48,7 +49,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
         if next_scan != scan {
             scan = next_scan;
-            sim.set_scan(scan.knobs());
+            sim.set_scan(scan.knobs(topology));
         }
         let used = sim.take_spent();
         let wait = pace.next(turn.acted(), Found::of(&turn), used);

@@ -166,6 +166,7 @@ fn live(seed: u64) -> Story {
         targets,
         faults,
         accesses: None,
+        latencies: None,
         journal: Box::new(journal),
         acts: true,
         coverage: true,

@@ -273,7 +273,7 @@ impl Machine for Shared {
         Ok(Topology {
             nodes: (0..kernel.nodes).map(node).collect(),
             distances: (0..kernel.nodes).map(row).collect(),
-            siblings: Vec::new(),
+            ..Topology::default()
         })
     }
 

@@ -1,6 +1,6 @@
 //! What the live machine has to be told.
 
-use numaherd_model::{AccessSource, FaultSource, Journal, Nanos, ProcessId};
+use numaherd_model::{AccessSource, FaultSource, Journal, Latencies, Nanos, ProcessId};
 
 /// How to set up a [`super::LiveMachine`].
 pub struct LiveOptions {
@@ -12,6 +12,8 @@ pub struct LiveOptions {
     /// Samples of accesses, for processes most of whose memory takes no faults; without them, those are
     /// left alone.
     pub accesses: Option<Box<dyn AccessSource>>,
+    /// How far nodes are from each other, where somebody measured it.
+    pub latencies: Option<Latencies>,
     /// Where changes are written down.
     pub journal: Box<dyn Journal>,
     /// Whether to act, or only to say what would be done.

@@ -25,7 +25,7 @@ fn topology(distances: &[&[u32]]) -> Topology {
     Topology {
         nodes: (0..distances.len() as u32).map(node).collect(),
         distances: distances.iter().map(|row| row.to_vec()).collect(),
-        siblings: Vec::new(),
+        ..Topology::default()
     }
 }
 

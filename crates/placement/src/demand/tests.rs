@@ -3,6 +3,9 @@
 use super::*;
 use numaherd_model::scene::Scene;
 
+/// A whole task at SLIT 21.
+const AT_21: u64 = 11 * SLIT_UNIT * SHARE;
+
 #[test]
 fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
     let mut scene = Scene::two_by_four();
@@ -11,14 +14,14 @@ fn memory_that_stays_costs_the_mean_distance_to_its_pages() {
     scene.edit().regions[0].stays = true;
     let demand = Demand::new(&scene.snapshot());
     // three quarters at SLIT 21: 0.75 × 11 there, a quarter of it beside most of the pages
-    assert_eq!(demand.total_cost(&[0]), SHARE * 11 * 3 / 4);
-    assert_eq!(demand.total_cost(&[1]), SHARE * 11 / 4);
+    assert_eq!(demand.total_cost(&[0]), AT_21 * 3 / 4);
+    assert_eq!(demand.total_cost(&[1]), AT_21 / 4);
     assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]).0, 1);
     // where the kernel tiers memory, all of it stays
     scene.edit().regions[0].stays = false;
-    assert!(Demand::new(&scene.snapshot()).total_cost(&[1]) < SHARE);
+    assert!(Demand::new(&scene.snapshot()).total_cost(&[1]) < SHARE * SLIT_UNIT);
     scene.edit().kernel_tiering = true;
-    assert_eq!(Demand::new(&scene.snapshot()).total_cost(&[1]), SHARE * 11 / 4);
+    assert_eq!(Demand::new(&scene.snapshot()).total_cost(&[1]), AT_21 / 4);
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn memory_that_fits_nowhere_else_stays_and_tasks_go_to_it() {
     assert_eq!(best(&scene), (1, 0));
     // 4096 below the watermark, 2 % of 2 GiB are 10485 pages: 14581 + 512 are needed.
     scene.edit().nodes[1].free.0 = 15_092;
-    assert_eq!(best(&scene), (0, SHARE * 11));
+    assert_eq!(best(&scene), (0, AT_21));
     assert_eq!(crate::search::improve(&Demand::new(&scene.snapshot()), 1).at(), [0]);
     scene.edit().nodes[1].free.0 = 15_093;
     assert_eq!(best(&scene), (1, 0));
@@ -164,11 +167,11 @@ fn moving_a_page_costs_what_it_takes_over_what_is_left() {
     scene.task(1, 0, 1000);
     scene.region(0, &[(1, 100)], &[(1, 512)]);
     let demand = Demand::new(&scene.snapshot());
-    // 8 us a page over a horizon of 10 s, where a whole second a second is 20e6:
-    // 8e3 * 20e6 / 10e9 = 16.
-    assert_eq!(demand.bundles[0].page_cost, 16);
+    // 8 us a page over a horizon of 10 s, where a whole second a second is 20e8:
+    // 8e3 * 20e8 / 10e9 = 1600.
+    assert_eq!(demand.bundles[0].page_cost, 1600);
     // Cheaper than a whole task at distance 11.
-    assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]), (0, 512 * 16));
+    assert_eq!(demand.best_memory(&demand.bundles[0], &[(0, SHARE)]), (0, 512 * 1600));
 }
 
 #[test]
@@ -191,9 +194,9 @@ fn users_on_neighbours_alone_are_less_scattered_at_the_same_mean_distance() {
         )
     };
     let (three, two) = ([0, 0, 1, 2], [0, 0, 1, 1]);
-    assert_eq!(costs(&demand, &three), (12 * SHARE, 0));
+    assert_eq!(costs(&demand, &three), (12 * SLIT_UNIT * SHARE, 0));
     demand.scatter = true;
     // a quarter of 20 - 12, and of 12 - 12
-    assert_eq!(costs(&demand, &three), (12 * SHARE, 2 * SHARE));
-    assert_eq!(costs(&demand, &two), (12 * SHARE, 0));
+    assert_eq!(costs(&demand, &three), (12 * SLIT_UNIT * SHARE, 2 * SLIT_UNIT * SHARE));
+    assert_eq!(costs(&demand, &two), (12 * SLIT_UNIT * SHARE, 0));
 }

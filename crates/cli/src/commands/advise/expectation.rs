@@ -12,11 +12,7 @@
 //! miss). At 100 ns instead of 300: 1 − (1 − ¾·⅔) = ½. Waiting for bandwidth, and lines that come
 //! from another CPU's cache, are taken to become shorter by as much.
 
-use std::path::Path;
-
-use anyhow::{Context, Result, ensure};
-use numaherd_model::{NodeId, Topology};
-use numaherd_report::Matrices;
+use numaherd_model::{Latencies, NodeId, Topology};
 
 use super::projection::Projection;
 use crate::estimate::Interval;
@@ -31,52 +27,26 @@ const OWN: f64 = 0.8;
 /// numa01 scattered by the kernel, which then takes hardly any faults; the bound between is guessed.
 const APART: f64 = 0.1;
 
-/// How far memory is from a node's CPUs, in any unit.
-pub enum Distances<'a> {
-    /// The firmware's, 10 for near.
-    Firmware(&'a Topology),
-    /// Measured, in nanoseconds.
-    Measured(Box<Matrices>),
+/// How far memory is from a node's CPUs: as measured in nanoseconds, else as firmware says, 10 for near.
+pub struct Distances<'a> {
+    /// The firmware's.
+    pub firmware: &'a Topology,
+    /// Of this machine.
+    pub measured: Option<&'a Latencies>,
 }
 
 impl Distances<'_> {
-    /// Reads what `topology --measure -o json` wrote of this machine.
-    pub fn read(path: &Path, topology: &Topology) -> Result<Distances<'static>> {
-        let doing = || format!("--measured {}", path.display());
-        let text = std::fs::read_to_string(path).with_context(doing)?;
-        let matrices: Matrices = serde_json::from_str(&text).with_context(|| {
-            format!("--measured {} is not what topology --measure -o json writes", path.display())
-        })?;
-        let ids = |nodes: Vec<NodeId>| nodes.into_iter().map(|id| id.0).collect::<Vec<_>>();
-        let cpus = ids(topology.cpu_nodes().map(|node| node.id).collect());
-        let memory = ids(topology.memory_nodes().map(|node| node.id).collect());
-        ensure!(
-            matrices.cpu_nodes == cpus && matrices.memory_nodes == memory,
-            "--measured {} is of a machine with other nodes: measure this one",
-            path.display()
-        );
-        Ok(Distances::Measured(Box::new(matrices)))
-    }
-
     /// From a node's CPUs to a node's memory.
     pub fn between(&self, from: NodeId, to: NodeId) -> f64 {
-        match self {
-            Distances::Firmware(topology) => f64::from(topology.distance(from, to)),
-            Distances::Measured(matrices) => {
-                let row = matrices.cpu_nodes.iter().position(|id| *id == from.0);
-                let column = matrices.memory_nodes.iter().position(|id| *id == to.0);
-                let cell = row.zip(column).and_then(|(r, c)| matrices.latency_ns.get(r)?.get(c));
-                cell.map_or(0.0, |figure| figure.median)
-            }
+        match self.measured {
+            None => f64::from(self.firmware.distance(from, to)),
+            Some(latencies) => latencies.between(from, to).unwrap_or(0.0),
         }
     }
 
     /// Where they come from.
     pub fn source(&self) -> &'static str {
-        match self {
-            Distances::Firmware(_) => "firmware",
-            Distances::Measured(_) => "measured",
-        }
+        if self.measured.is_some() { "measured" } else { "firmware" }
     }
 }
 
@@ -156,7 +126,7 @@ mod tests {
     #[test]
     fn the_worked_example_gains_half_by_true_latencies() {
         let topology = Scene::two_by_four().snapshot().topology;
-        let firmware = Distances::Firmware(&topology);
+        let firmware = Distances { firmware: &topology, measured: None };
         let by = |after, cpus| gain(&remote(0.75), &told(after, cpus), 8.0, &firmware).unwrap();
         // by the firmware's 10 and 21: 1 - (1 - 0.75 x 11/21) = 0.393
         assert!((by(10.0, [8000, 8000]) - 0.75 * 11.0 / 21.0).abs() < 1e-9);
@@ -182,7 +152,7 @@ mod tests {
     #[test]
     fn the_most_is_all_near() {
         let topology = Scene::two_by_four().snapshot().topology;
-        let firmware = Distances::Firmware(&topology);
+        let firmware = Distances { firmware: &topology, measured: None };
         let gain = most(&remote(0.75), 8.0, &firmware).unwrap();
         assert!((gain - 0.75 * 11.0 / 21.0).abs() < 1e-9);
         assert_eq!(most(&remote(0.75), 6.0, &firmware), None);
@@ -191,7 +161,7 @@ mod tests {
     #[test]
     fn nothing_to_move_brings_nothing_and_others_counts_are_not_ours() {
         let topology = Scene::two_by_four().snapshot().topology;
-        let firmware = Distances::Firmware(&topology);
+        let firmware = Distances { firmware: &topology, measured: None };
         let idle = Projection { tasks: 0, ..told(10.0, [8000, 8000]) };
         let near = Stalls { misses: vec![((NodeId(0), NodeId(0)), 1000)], ..remote(0.4) };
         assert_eq!(gain(&near, &idle, 8.0, &firmware), Some(0.0));

@@ -2,16 +2,41 @@
 //! [`numaherd_placement::scan`], for the simulator too.
 
 use anyhow::Result;
+use numaherd_control::Turn;
 use numaherd_linux::ReadError;
 use numaherd_linux::knobs::{Knob, KnobError};
-use numaherd_model::Nanos;
-use numaherd_placement::Scan;
+use numaherd_model::{Nanos, Topology};
+use numaherd_placement::{Scan, Seen};
 
 use crate::session::Session;
 
+/// The setting that the kernel has.
+pub struct Tuner {
+    scan: Scan,
+    topology: Topology,
+}
+
+impl Tuner {
+    /// Has the kernel look for those who are about to begin.
+    pub fn start(session: &mut Session, topology: Topology) -> Result<Tuner> {
+        let scan = Scan::Seek;
+        tune(session, scan, &topology)?;
+        Ok(Tuner { scan, topology })
+    }
+
+    /// Sets what comes after a turn, with all that was seen so far.
+    pub fn turned(&mut self, session: &mut Session, turn: &Turn, seen: Seen) -> Result<()> {
+        let next = self.scan.after(&turn.snapshot, &turn.plan, seen);
+        match std::mem::replace(&mut self.scan, next) == next {
+            true => Ok(()),
+            false => tune(session, next, &self.topology),
+        }
+    }
+}
+
 /// Sets all of a setting's knobs.
-pub fn tune(session: &mut Session, scan: Scan) -> Result<()> {
-    let knobs = scan.knobs();
+fn tune(session: &mut Session, scan: Scan, topology: &Topology) -> Result<()> {
+    let knobs = scan.knobs(topology);
     let ms = |time: Nanos| time.0 / 1_000_000;
     let values = [
         (Knob::ScanSize, knobs.size.0 >> 20),
