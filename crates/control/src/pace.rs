@@ -30,6 +30,9 @@ const REST: u64 = 3;
 #[derive(Clone, Debug)]
 pub struct Pace {
     wait: Nanos,
+    /// Between turns while something may be to do, and the shortest wait that faults end.
+    quick: Nanos,
+    soon: Nanos,
     /// The shortest wait, whatever is heard.
     least: Nanos,
     /// CPU time of the turn before.
@@ -49,11 +52,21 @@ impl Pace {
     pub fn new() -> Pace {
         Pace {
             wait: QUICK,
+            quick: QUICK,
+            soon: Pace::SOON,
             least: Pace::SOON,
             before: Nanos(0),
             born: (false, false),
             renewed: (false, false),
         }
+    }
+
+    /// Looks the less often for new evidence the less there is to lose by distance, in thousandths of what there is
+    /// where these times were measured: looking costs the same.
+    #[must_use]
+    pub fn unhurried(self, lost_permille: u64) -> Pace {
+        let longer = |time: Nanos| Nanos((time.0 * 1000 / lost_permille.max(1)).min(SLOW.0.0));
+        Pace { quick: longer(QUICK), soon: longer(Pace::SOON), ..self }
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
@@ -68,14 +81,14 @@ impl Pace {
         let most = match found {
             Found::Unsure => return Pace::SOON,
             Found::Others if storm => slow,
-            Found::More | Found::Others => QUICK,
+            Found::More | Found::Others => self.quick,
             Found::Nothing => SLOW.0,
             Found::Converged => slow,
         };
-        self.wait = if acted { QUICK } else { Nanos((self.wait.0 * 2).min(most.0)) };
+        self.wait = if acted { self.quick } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
         let least = Nanos((REST * usual.0).min(SLOW.0.0));
-        self.least = least.max(if storm { self.wait } else { Pace::SOON });
+        self.least = least.max(if storm { self.wait } else { self.soon });
         self.born.1 |= storm;
         if acted { BRIEF } else { self.wait.max(least) }
     }
@@ -202,6 +215,21 @@ mod tests {
         // Nothing ends such a wait: it would be news of those who are gone.
         assert!(!pace.wakes(Nanos(199_000_000), 1000));
         assert!(pace.is_storm() && !pace.births_wake(Nanos(199_000_000)));
+    }
+
+    #[test]
+    fn where_there_is_little_to_lose_looks_are_rarer_but_births_end_a_wait_as_soon() {
+        let mut pace = Pace::new().unhurried(250);
+        let none = Nanos(0);
+        assert_eq!(pace.next(false, Found::More, none), Nanos(200_000_000), "doubles");
+        assert_eq!(pace.next(false, Found::More, none), Nanos(400_000_000));
+        assert_eq!(pace.next(false, Found::More, none), Nanos(400_000_000));
+        assert!(!pace.wakes(Nanos(199_000_000), 100) && pace.wakes(Nanos(200_000_000), 8));
+        assert!(pace.births_wake(Pace::SOON));
+        assert_eq!(pace.next(true, Found::More, none), BRIEF);
+        let rare = (0..9).map(|_| pace.next(false, Found::Nothing, none)).max();
+        assert_eq!(rare, Some(SLOW.0));
+        assert_eq!(Pace::new().unhurried(1).next(false, Found::More, none), Nanos(200_000_000));
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod bundles;
 pub mod cores;
 pub mod demand;
 pub mod early;
+mod effort;
 pub mod exact;
 pub mod herd;
 pub mod interleave;

@@ -175,7 +175,8 @@ impl Scan {
 /// more than that, however far they are.
 ///
 /// Example: nodes that are 12 apart by SLIT (NPS4) lose 2/8 of it. 100 ms between scans become 400 there.
-fn lost_permille(topology: &Topology) -> u64 {
+#[must_use]
+pub fn lost_permille(topology: &Topology) -> u64 {
     let nodes: Vec<NodeId> = topology.cpu_nodes().map(|node| node.id).collect();
     let pairs = nodes.iter().flat_map(|&a| nodes.iter().map(move |&b| (a, b)));
     let beyond = |(a, b)| u64::from(topology.far(a, b)).saturating_sub(1000);

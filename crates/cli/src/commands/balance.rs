@@ -20,8 +20,8 @@ use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
-use numaherd_placement::herd::PATIENCE;
-use numaherd_placement::{Herd, Mechanisms, Seen, mechanisms};
+use numaherd_placement::scan::lost_permille;
+use numaherd_placement::{Herd, Mechanisms, Seen, herd, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -176,7 +176,7 @@ impl Runner {
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
-        let tuner = tunes(args).then(|| Tuner::start(session, topology)).transpose()?;
+        let tuner = tunes(args).then(|| Tuner::start(session, topology.clone())).transpose()?;
         say!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
@@ -216,7 +216,7 @@ impl Runner {
             told: None,
             said: Vec::new(),
             voice: Voice::default(),
-            pace: Pace::new(),
+            pace: Pace::new().unhurried(lost_permille(&topology)),
         };
         Ok((runner, child))
     }
@@ -272,7 +272,7 @@ impl Runner {
             let idle = matches!(turn.plan.waiting, Some(Waiting::Evidence { known: 0, busy: 0 }));
             idle_since = idle.then(|| idle_since.unwrap_or(turn.snapshot.time));
             let given_up =
-                idle_since.is_some_and(|since| turn.snapshot.time.since(since) >= PATIENCE);
+                idle_since.is_some_and(|since| turn.snapshot.time.since(since) >= herd::PATIENCE);
             if args.once
                 && (turn.plan.converged
                     || given_up
