@@ -44,3 +44,41 @@ pub fn read(path: &Path, topology: &Topology) -> Result<Latencies> {
     );
     Ok(latencies)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    /// What is said of a file with this text, or what it tells.
+    fn reading(text: &str) -> Result<Latencies> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        read(file.path(), &Scene::two_by_four().snapshot().topology)
+    }
+
+    fn measured(nodes: &str) -> String {
+        let cell = |median| format!(r#"{{"median": {median}, "min": 1, "max": 900}}"#);
+        let (near, far) = (cell(100), cell(250));
+        format!(
+            r#"{{"machine": "host", "kernel": "6.12", "cpu_nodes": {nodes}, "memory_nodes": {nodes},
+            "size_bytes": 1, "samples": 1, "bound": true, "loop_ns": [1, 1], "read_mb_s": [[], []],
+            "write_mb_s": [[], []], "stated": null, "latency_ns": [[{near}, {far}], [{far}, {near}]]}}"#
+        )
+    }
+
+    #[test]
+    fn what_was_measured_of_this_machine_is_read() {
+        let latencies = reading(&measured("[0, 1]")).unwrap();
+        assert_eq!(latencies.between(NodeId(0), NodeId(1)), Some(250.0));
+    }
+
+    #[test]
+    fn another_file_or_another_machine_is_told_in_one_line() {
+        let says = |text: &str| format!("{:#}", reading(text).unwrap_err());
+        assert!(says("{}").contains("is not what topology --measure -o json writes"));
+        assert!(says(&measured("[0, 2]")).ends_with("other nodes: measure this one"));
+        let missing = read(Path::new("/no/such"), &Topology::default()).unwrap_err();
+        assert!(format!("{missing:#}").starts_with("--measured /no/such: "), "{missing:#}");
+    }
+}
