@@ -2,63 +2,64 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use numaherd_model::{Latencies, NodeId, Topology};
-use numaherd_report::Matrices;
+use numaherd_report::{Figure, Matrices};
 
 /// This machine's topology, told what a file says that was measured of it, which is returned too.
 ///
 /// # Errors
-/// The topology cannot be read, or the file is none for it.
+/// The topology or the file cannot be read, or that is something else.
 pub fn here(path: Option<&Path>) -> Result<(Topology, Option<Latencies>)> {
     let mut topology = numaherd_linux::topology::read(Path::new("/"))?;
-    let latencies = path.map(|path| read(path, &topology)).transpose()?;
+    let mut latencies = path.map(read).transpose()?;
+    if let (Some(path), Some(_)) = (path, latencies.take_if(|known| !known.are_of(&topology))) {
+        say!("numaherd: {}; firmware's distances have to do", of_another(path));
+    }
     latencies.iter().for_each(|latencies| latencies.fill(&mut topology));
     Ok((topology, latencies))
 }
 
-/// Reads it, for a machine with these nodes.
+/// Reads it.
 ///
 /// # Errors
-/// It cannot be read, is something else, or of another machine.
-pub fn read(path: &Path, topology: &Topology) -> Result<Latencies> {
+/// It cannot be read, or is something else.
+pub fn read(path: &Path) -> Result<Latencies> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("--measured {}", path.display()))?;
     let matrices: Matrices = serde_json::from_str(&text).with_context(|| {
         format!("--measured {} is not what topology --measure -o json writes", path.display())
     })?;
     let ids = |ids: &[u32]| ids.iter().copied().map(NodeId).collect();
-    let latencies = Latencies {
+    // Whatever disturbs a sample makes it longer.
+    let row = |row: &Vec<Figure>| row.iter().map(|figure| figure.min).collect();
+    Ok(Latencies {
         cpu_nodes: ids(&matrices.cpu_nodes),
         memory_nodes: ids(&matrices.memory_nodes),
-        ns: matrices
-            .latency_ns
-            .iter()
-            .map(|row| row.iter().map(|figure| figure.median).collect())
-            .collect(),
-    };
-    ensure!(
-        latencies.are_of(topology),
-        "--measured {} is of a machine with other nodes: measure this one",
-        path.display()
-    );
-    Ok(latencies)
+        ns: matrices.latency_ns.iter().map(row).collect(),
+    })
+}
+
+/// What is wrong with latencies of other nodes than this machine has.
+pub fn of_another(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "--measured {path} is not of all nodes that this machine has, and of no others: measure it with all CPUs allowed"
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numaherd_model::scene::Scene;
-
     /// What is said of a file with this text, or what it tells.
     fn reading(text: &str) -> Result<Latencies> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
-        read(file.path(), &Scene::two_by_four().snapshot().topology)
+        read(file.path())
     }
 
     fn measured(nodes: &str) -> String {
-        let cell = |median| format!(r#"{{"median": {median}, "min": 1, "max": 900}}"#);
+        let cell = |least| format!(r#"{{"median": 500, "min": {least}, "max": 900}}"#);
         let (near, far) = (cell(100), cell(250));
         format!(
             r#"{{"machine": "host", "kernel": "6.12", "cpu_nodes": {nodes}, "memory_nodes": {nodes},
@@ -71,14 +72,17 @@ mod tests {
     fn what_was_measured_of_this_machine_is_read() {
         let latencies = reading(&measured("[0, 1]")).unwrap();
         assert_eq!(latencies.between(NodeId(0), NodeId(1)), Some(250.0));
+        let here = |nodes| {
+            latencies.are_of(&numaherd_model::scene::Scene::even(nodes, 2).snapshot().topology)
+        };
+        assert!(here(2) && !here(3));
     }
 
     #[test]
-    fn another_file_or_another_machine_is_told_in_one_line() {
+    fn another_file_is_told_in_one_line() {
         let says = |text: &str| format!("{:#}", reading(text).unwrap_err());
         assert!(says("{}").contains("is not what topology --measure -o json writes"));
-        assert!(says(&measured("[0, 2]")).ends_with("other nodes: measure this one"));
-        let missing = read(Path::new("/no/such"), &Topology::default()).unwrap_err();
+        let missing = read(Path::new("/no/such")).unwrap_err();
         assert!(format!("{missing:#}").starts_with("--measured /no/such: "), "{missing:#}");
     }
 }

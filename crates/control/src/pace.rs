@@ -63,10 +63,9 @@ impl Pace {
 
     /// Looks the less often for new evidence the less there is to lose by distance, in thousandths of what there is
     /// where these times were measured: looking costs the same.
-    #[must_use]
-    pub fn unhurried(self, lost_permille: u64) -> Pace {
+    pub fn hurry(&mut self, lost_permille: u64) {
         let longer = |time: Nanos| Nanos((time.0 * 1000 / lost_permille.max(1)).min(SLOW.0.0));
-        Pace { quick: longer(QUICK), soon: longer(Pace::SOON), ..self }
+        (self.quick, self.soon) = (longer(QUICK), longer(Pace::SOON));
     }
 
     /// How long to wait after a turn that acted or not, found this, and used so much CPU time. A turn
@@ -219,7 +218,8 @@ mod tests {
 
     #[test]
     fn where_there_is_little_to_lose_looks_are_rarer_but_births_end_a_wait_as_soon() {
-        let mut pace = Pace::new().unhurried(250);
+        let mut pace = Pace::new();
+        pace.hurry(250);
         let none = Nanos(0);
         assert_eq!(pace.next(false, Found::More, none), Nanos(200_000_000), "doubles");
         assert_eq!(pace.next(false, Found::More, none), Nanos(400_000_000));
@@ -229,7 +229,8 @@ mod tests {
         assert_eq!(pace.next(true, Found::More, none), BRIEF);
         let rare = (0..9).map(|_| pace.next(false, Found::Nothing, none)).max();
         assert_eq!(rare, Some(SLOW.0));
-        assert_eq!(Pace::new().unhurried(1).next(false, Found::More, none), Nanos(200_000_000));
+        pace.hurry(1000);
+        assert_eq!(pace.next(false, Found::More, none), QUICK);
     }
 
     #[test]

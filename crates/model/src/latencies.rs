@@ -43,7 +43,7 @@ impl Latencies {
             let cell = |&to: &NodeId| match self.between(from, to) {
                 // Nothing is nearer than its own.
                 Some(ns) if near > 0.0 => (ns / near * 1000.0).round().max(1000.0) as u32,
-                _ => 100 * topology.distance(from, to),
+                _ => topology.far_by_slit(from, to),
             };
             ids.iter().map(cell).collect()
         };

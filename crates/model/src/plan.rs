@@ -185,8 +185,8 @@ pub struct Plan {
     /// Per mille of the evidence that is remote and will not be with memory where the plan has it; memory that
     /// several nodes use does not count.
     pub misplaced_permille: u32,
-    /// Nothing is left to find out: tasks are where they should be, and so is memory that belongs to one node, or
-    /// they have long been as near as they come. What several nodes use may still be shared out.
+    /// Nothing is left to find out: tasks have long been where they should be, and so has memory that belongs
+    /// to one node. What several nodes use may still be shared out.
     pub calm: bool,
     /// Every task with evidence is where it should be and no page needs to move.
     pub converged: bool,

@@ -34,8 +34,8 @@ pub struct Topology {
     /// has its core to itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub siblings: Vec<CpuSet>,
-    /// Measured latencies from each node's CPUs (rows) to each node's memory, in thousandths of that of its own
-    /// memory; empty where nobody measured, as are the rows of nodes without CPUs.
+    /// Latencies from each node's CPUs (rows) to each node's memory, in thousandths of that of its own memory, as
+    /// measured, or by firmware what was not; empty where nobody measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub latencies: Distances,
 }
@@ -105,7 +105,13 @@ impl Topology {
         let index = |id| self.nodes.iter().position(|node| node.id == id);
         let measured = index(from).zip(index(to));
         let measured = measured.and_then(|(from, to)| self.latencies.get(from)?.get(to));
-        measured.copied().unwrap_or_else(|| 100 * self.distance(from, to))
+        measured.copied().unwrap_or_else(|| self.far_by_slit(from, to))
+    }
+
+    /// The same as firmware has it.
+    #[must_use]
+    pub fn far_by_slit(&self, from: NodeId, to: NodeId) -> u32 {
+        100 * self.distance(from, to)
     }
 
     /// All online CPUs.

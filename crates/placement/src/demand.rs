@@ -2,7 +2,7 @@
 //!
 //! Regions that the same tasks use are taken together as one *bundle*. A task's *weight* in a
 //! bundle is its share of the task's faults, times how busy the task is: [`SHARE`] is a task
-//! that keeps a CPU busy and touches nothing else. Distances are SLIT less 10: 0 is local.
+//! that keeps a CPU busy and touches nothing else. Distances are in [`SLIT_UNIT`]s, less a node's own: 0 is local.
 //!
 //! Where the tasks of a process share its memory, a region's few faults are a small sample of who
 //! uses it: a shared process's faults are spread over its busy tasks, as far as it is shared.
@@ -23,7 +23,7 @@ use crate::bundles::bundles;
 use crate::cores::Cores;
 use crate::mechanisms::Mechanisms;
 use crate::outlook::{Outlook, Prospect};
-use crate::{interleave, units};
+use crate::{interleave, lost, units};
 
 /// A whole task.
 pub const SHARE: u64 = 1_000_000;
@@ -145,6 +145,8 @@ pub struct Demand {
     pub nodes: Vec<NodeId>,
     /// How much farther than its own, memory's node by memory's node, each to every CPU's node, in [`SLIT_UNIT`]s.
     excess: Vec<u64>,
+    /// How much there is to lose by distance ([`lost::permille`]).
+    pub lost_permille: u64,
     /// Whether a node has memory.
     pub has_memory: Vec<bool>,
     /// Pages that a node can take without coming near its high watermark.
@@ -185,9 +187,9 @@ impl Demand {
     pub fn with(snapshot: &Snapshot, mechanisms: Mechanisms) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
-        let far = |cpus: &NodeId, memory: &NodeId| match mechanisms.latencies {
-            true => topology.far(*cpus, *memory),
-            false => 100 * topology.distance(*cpus, *memory),
+        let far = |cpus: NodeId, memory: NodeId| match mechanisms.latencies {
+            true => topology.far(cpus, memory),
+            false => topology.far_by_slit(cpus, memory),
         };
         let excess_of = |cpus, memory| u64::from(far(cpus, memory)).saturating_sub(10 * SLIT_UNIT);
         let (mut tasks, masks) = tasks(snapshot);
@@ -198,7 +200,8 @@ impl Demand {
         let open = room::cpus(snapshot);
         let (capacity, slack) = room::tasks(snapshot, &open, claims);
         Demand {
-            excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(a, b))).collect(),
+            excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(*a, *b))).collect(),
+            lost_permille: lost::of(lost::others(topology).map(|(a, b)| excess_of(a, b))),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
             crowd: claims.saturating_sub(open.iter().sum()),

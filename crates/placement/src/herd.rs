@@ -17,10 +17,10 @@ use numaherd_model::{
 
 use crate::bandwidth::Bandwidth;
 use crate::bundles::{Busy, Indices};
-use crate::demand::{Demand, MIN_FAULTS};
+use crate::demand::{Demand, MIN_FAULTS, SHARE, SLIT_UNIT};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{early, effort, interleave, level, pages, relief, search, sharing, turns, whole};
+use crate::{early, interleave, level, pages, relief, search, sharing, turns, whole};
 use known::Known;
 use rest::Rest;
 
@@ -30,6 +30,14 @@ mod rest;
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
 const SETTLE: Nanos = Nanos(2_000_000_000);
+
+/// What moving a task has to save, in weight × distance: 4 % of a busy task over SLIT 21, so 8 %
+/// where two change places, and less where there is less to lose ([`crate::lost`]). Guessed, above the noise of a thousand faults.
+const TASK_COST: u64 = SHARE / 100 * 4 * 11 * SLIT_UNIT;
+
+/// The same once everybody has been placed, as a multiple. Guessed: what a few scans of a handful of
+/// huge pages show goes up and down by a tenth, and a move for that costs more than it brings (shared).
+const PLACED_COST: u64 = 3;
 
 /// Busy tasks that must have evidence before anybody is placed, per mille.
 const ENOUGH_KNOWN_PERMILLE: u64 = 750;
@@ -235,10 +243,7 @@ impl Placement for Herd {
         let quiet = plan.actions.is_empty() && !left;
         self.quiet_since = if quiet { self.quiet_since.or(Some(snapshot.time)) } else { None };
         plan.converged = quiet && self.is_enough(&plan, self.quiet_since, snapshot.time);
-        // Quick scans would only send to and fro what several nodes use.
-        let in_place = is_in_place(&plan) && !self.is_watchful(snapshot.time);
-        plan.calm =
-            calm && !left && (in_place || self.is_enough(&plan, self.calm_since, snapshot.time));
+        plan.calm = calm && !left && self.is_enough(&plan, self.calm_since, snapshot.time);
         // Whoever takes turns has converged all the same.
         plan.actions.extend(self.turns(&demand, &outlook, snapshot.time, quiet));
         plan
@@ -287,7 +292,8 @@ impl Herd {
         let is_placed = |i: usize| demand.tasks[i].placed || !demand.tasks[i].claims_cpu;
         // Who has no choice never will be.
         let all_placed = (0..today.len()).all(|i| is_placed(i) || !demand.has_choice(i));
-        let cost = effort::to_move(demand, all_placed);
+        let cost = TASK_COST * demand.lost_permille / 1000;
+        let cost = if all_placed { PLACED_COST * cost } else { cost };
         let found = match self.mechanisms.exact {
             true => search::improve(demand, cost),
             false => search::descend(demand, cost),
@@ -436,14 +442,9 @@ impl Herd {
         self.tasks[task].waits.is_relieved(now)
     }
 
-    /// Whether another phase has just begun.
-    fn is_watchful(&self, now: Nanos) -> bool {
-        self.stirred_at.is_some_and(|at| now.since(at) < WATCHFUL)
-    }
-
     /// Whether nothing can be expected to become more local, with nothing to do.
     fn is_enough(&self, plan: &Plan, since: Option<Nanos>, now: Nanos) -> bool {
-        if self.is_watchful(now) {
+        if self.stirred_at.is_some_and(|at| now.since(at) < WATCHFUL) {
             return false;
         }
         let long = if is_in_place(plan) { SETTLE } else { QUIET };

@@ -15,6 +15,7 @@ use numaherd_model::{
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::herd::is_in_place;
+use crate::lost;
 
 /// Pages a fault from which faults are mostly of huge pages. Guessed: a fifth of them is.
 const MOSTLY_HUGE: u64 = 100;
@@ -51,10 +52,6 @@ const QUICK_PASS: (u64, u64) = (1000, 16_000);
 /// that over base pages ten times as much, since in a minute a hundred gigabytes are four hundred a millisecond.
 const SLOW_PASS: (u64, u64) = (2000, 60_000);
 const SLOW_BASE_PASS: (u64, u64) = (2000, 600_000);
-
-/// How much farther than its own memory that of others is on average, in thousandths, on the nearest machine on which
-/// the quick settings were measured: the emulated 4x2.
-const FAR: u64 = 800;
 
 /// The kernel's own delay before a task's first scan, and shortest period, in milliseconds (v6.12): it looks no later
 /// for us than it would without.
@@ -164,25 +161,11 @@ impl Scan {
             Scan::Slow(pass_ms) => (1, 1000, pass_ms),
             Scan::SlowHuge => (4, 1000, SLOW_PASS.0),
         };
-        let lost = lost_permille(topology);
+        let lost = lost::permille(topology);
         let unhurried = |ms: u64| ms.max((ms * 1000 / lost).min(KERNELS_MS));
         let [delay, period] = [delay_ms, period_ms].map(|ms| Nanos(unhurried(ms) * 1_000_000));
         ScanPeriods { delay, min: period, max: period, size: Bytes(size_mib << 20) }
     }
-}
-
-/// How much there is to lose by distance, in thousandths of what there is where nodes are [`FAR`] from each other; no
-/// more than that, however far they are.
-///
-/// Example: nodes that are 12 apart by SLIT (NPS4) lose 2/8 of it. 100 ms between scans become 400 there.
-#[must_use]
-pub fn lost_permille(topology: &Topology) -> u64 {
-    let nodes: Vec<NodeId> = topology.cpu_nodes().map(|node| node.id).collect();
-    let pairs = nodes.iter().flat_map(|&a| nodes.iter().map(move |&b| (a, b)));
-    let beyond = |(a, b)| u64::from(topology.far(a, b)).saturating_sub(1000);
-    let (count, sum) =
-        pairs.filter(|(a, b)| a != b).map(beyond).fold((0, 0), |(n, sum), far| (n + 1, sum + far));
-    (sum * 1000 / (count * FAR).max(1)).clamp(1, 1000)
 }
 
 /// Whether hardly any fault is on what was remote.
@@ -205,9 +188,9 @@ fn begun(snapshot: &Snapshot, plan: &Plan, new_base: Bytes) -> Scan {
         return quick_base(pages / processes);
     }
     let budget = tasks * SEEK_FAULTS_PERMILLE * 1000;
-    let armed = pages
-        .min(Scan::Seek.knobs(&snapshot.topology).size.pages(snapshot.page_size).0 * processes);
-    match armed * snapshot.costs.fault.0 / SEEK_MS <= budget {
+    let seek = Scan::Seek.knobs(&snapshot.topology);
+    let armed = pages.min(seek.size.pages(snapshot.page_size).0 * processes);
+    match armed * snapshot.costs.fault.0 / (seek.min.0 / 1_000_000) <= budget {
         true => Scan::Seek,
         false => Scan::SeekBase(rounded(pages * snapshot.costs.fault.0 / budget, SEEK_PASS)),
     }

@@ -1,4 +1,4 @@
-//! The picture of a measured machine: a heat map each for latency, reading and writing, and the
+//! The picture of a measured machine: a heat map each for latency, reading and writing, as far as measured, and the
 //! page around them, which needs no network. Dark is bad: far, or narrow.
 
 use plotters::prelude::*;
@@ -13,6 +13,8 @@ const LEFT: i32 = 84;
 const GAP: i32 = 28;
 const HEAD: i32 = 84;
 const FOOT: i32 = 44;
+/// For the heading, at the least.
+const WIDTH: i32 = 520;
 const TEXT: RGBColor = RGBColor(51, 51, 51);
 
 /// An SVG of the matrices side by side.
@@ -28,7 +30,8 @@ pub fn svg(matrices: &Matrices) -> Result<String, ChartError> {
 fn draw(matrices: &Matrices, picture: &mut String) -> Result<(), Box<dyn std::error::Error>> {
     let (rows, columns) = (matrices.cpu_nodes.len() as i32, matrices.memory_nodes.len() as i32);
     let panel_width = LEFT + columns.max(2) * CELL + GAP;
-    let (width, height) = (matrices.panels().len() as i32 * panel_width, HEAD + rows * CELL + FOOT);
+    let panels = matrices.panels().len() as i32 * panel_width;
+    let (width, height) = (panels.max(WIDTH), HEAD + rows * CELL + FOOT);
     let size = (width as u32, height as u32);
     let area = SVGBackend::with_string(picture, size).into_drawing_area();
     area.fill(&WHITE)?;

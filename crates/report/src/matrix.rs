@@ -93,7 +93,7 @@ pub struct Matrices {
     pub late_share: Option<f64>,
 }
 
-/// One of the three matrices, with what it should be.
+/// One of the matrices, with what it should be.
 pub struct Panel<'a> {
     /// What it is of.
     pub name: &'static str,

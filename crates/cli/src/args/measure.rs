@@ -16,7 +16,7 @@ pub struct Measure {
     /// With --measure: samples of each cell
     #[arg(long, value_name = "N", default_value = "5", value_parser = parse_count)]
     pub samples: usize,
-    /// With --measure: latency alone, which takes one CPU and a moment
+    /// With --measure: latency alone, which takes one CPU and some seconds
     #[arg(long, requires = "measure")]
     pub latencies: bool,
     /// With --measure: write a page with heat maps, tables and data

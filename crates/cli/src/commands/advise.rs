@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
@@ -97,7 +97,12 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         bail!("this machine has one node with CPUs: nothing can be moved, nothing is lost");
     }
     let measured = args.measured.as_deref();
-    let measured = measured.map(|path| latencies::read(path, &topology)).transpose()?;
+    let measured = measured.map(|path| {
+        let known = latencies::read(path)?;
+        ensure!(known.are_of(&topology), latencies::of_another(path));
+        Ok(known)
+    });
+    let measured = measured.transpose()?;
     let distances = Distances { firmware: &topology, measured: measured.as_ref() };
     let (faults, mut evidence) = open_faults(false, true);
     let mut machine = looking(process, faults, measured.as_ref())?;

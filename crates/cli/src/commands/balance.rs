@@ -20,8 +20,7 @@ use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{affinity, clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
-use numaherd_placement::scan::lost_permille;
-use numaherd_placement::{Herd, Mechanisms, Seen, herd, mechanisms};
+use numaherd_placement::{Herd, Mechanisms, Seen, herd, lost, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -176,7 +175,7 @@ impl Runner {
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
-        let tuner = tunes(args).then(|| Tuner::start(session, topology.clone())).transpose()?;
+        let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
         say!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
@@ -216,7 +215,7 @@ impl Runner {
             told: None,
             said: Vec::new(),
             voice: Voice::default(),
-            pace: Pace::new().unhurried(lost_permille(&topology)),
+            pace: Pace::new(),
         };
         Ok((runner, child))
     }
@@ -289,6 +288,7 @@ impl Runner {
             }
             let used = clock::cpu_time().since(before);
             self.summary.cpu_ns = clock::cpu_time().0;
+            self.pace.hurry(lost::permille(&turn.snapshot.topology));
             let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
             rotation.iter_mut().for_each(Rotation::step);
             let begun = Instant::now();

@@ -228,7 +228,7 @@ fn groups_come_to_near_nodes_where_firmware_does_not_tell_which_those_are() {
     let workload = Workload::built_in("numa01").unwrap().unwrap().resized(to).unwrap();
     let seconds = |latencies| -> f64 {
         let parts = Mechanisms { latencies, ..Mechanisms::default() };
-        (1..=5).map(|seed| herd(&machine, &workload, parts, seed).seconds).sum()
+        (1..=3).map(|seed| herd(&machine, &workload, parts, seed).seconds).sum()
     };
     let (with, without) = (seconds(true), seconds(false));
     assert!(with * 1.01 <= without, "{with} s, {without} s without");

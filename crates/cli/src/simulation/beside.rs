@@ -4,7 +4,7 @@
 use anyhow::Result;
 use numaherd_control::{Controller, Found, Pace};
 use numaherd_model::{Nanos, Placement, WorldError};
-use numaherd_placement::{Scan, Seen, scan};
+use numaherd_placement::{Scan, Seen, lost};
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 
@@ -26,7 +26,8 @@ pub struct Balanced {
 pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     let mut controller = Controller::new(placement);
     let topology = &sim.machine().measured_topology();
-    let mut pace = Pace::new().unhurried(scan::lost_permille(topology));
+    let mut pace = Pace::new();
+    pace.hurry(lost::permille(topology));
     let (mut scan, mut last_change) = (Scan::Seek, Nanos(0));
     let mut seen = Seen { new_base: sim.base_pages(), ..Seen::default() };
     let mut balanced = Balanced::default();

@@ -200,3 +200,18 @@ fn users_on_neighbours_alone_are_less_scattered_at_the_same_mean_distance() {
     assert_eq!(costs(&demand, &three), (12 * SLIT_UNIT * SHARE, 2 * SLIT_UNIT * SHARE));
     assert_eq!(costs(&demand, &two), (12 * SLIT_UNIT * SHARE, 0));
 }
+
+#[test]
+fn what_was_measured_counts_in_each_direction_and_not_where_it_is_left_out() {
+    let mut scene = Scene::two_by_four();
+    scene.task(1, 0, 1000);
+    // From CPUs of node 0 to memory of node 1, and the other way.
+    scene.edit().topology.latencies = vec![vec![1000, 1300], vec![1100, 1000]];
+    let with = |latencies| {
+        let demand =
+            Demand::with(&scene.snapshot(), Mechanisms { latencies, ..Mechanisms::default() });
+        (demand.distance(1, 0), demand.distance(0, 1), demand.lost_permille)
+    };
+    assert_eq!(with(true), (300, 100, 250));
+    assert_eq!(with(false), (1100, 1100, 1000));
+}

@@ -11,25 +11,21 @@ use numaherd_placement::{Scan, Seen};
 use crate::session::Session;
 
 /// The setting that the kernel has.
-pub struct Tuner {
-    scan: Scan,
-    topology: Topology,
-}
+pub struct Tuner(Scan);
 
 impl Tuner {
     /// Has the kernel look for those who are about to begin.
-    pub fn start(session: &mut Session, topology: Topology) -> Result<Tuner> {
-        let scan = Scan::Seek;
-        tune(session, scan, &topology)?;
-        Ok(Tuner { scan, topology })
+    pub fn start(session: &mut Session, topology: &Topology) -> Result<Tuner> {
+        tune(session, Scan::Seek, topology)?;
+        Ok(Tuner(Scan::Seek))
     }
 
     /// Sets what comes after a turn, with all that was seen so far.
     pub fn turned(&mut self, session: &mut Session, turn: &Turn, seen: Seen) -> Result<()> {
-        let next = self.scan.after(&turn.snapshot, &turn.plan, seen);
-        match std::mem::replace(&mut self.scan, next) == next {
+        let next = self.0.after(&turn.snapshot, &turn.plan, seen);
+        match std::mem::replace(&mut self.0, next) == next {
             true => Ok(()),
-            false => tune(session, next, &self.topology),
+            false => tune(session, next, &turn.snapshot.topology),
         }
     }
 }
