@@ -300,9 +300,9 @@ mod tests {
         };
         assert_eq!(ms(Scan::Seek, &topology), [100; 3]);
         topology.distances = vec![vec![10, 12], vec![12, 10]];
-        assert_eq!(ms(Scan::Seek, &topology), [400; 3]);
-        assert_eq!(ms(Scan::Quick, &topology), [1000, 400, 400]);
-        assert_eq!(ms(Scan::QuickBase(4000), &topology), [1000, 4000, 4000]);
+        assert_eq!(ms(Scan::Seek, &topology), [300; 3]);
+        assert_eq!(ms(Scan::Quick, &topology), [900, 300, 300]);
+        assert_eq!(ms(Scan::QuickBase(4000), &topology), [900, 4000, 4000]);
         assert_eq!(ms(Scan::Slow(2000), &topology), [1000, 2000, 2000]);
         // Measured to be nearer still, and farther.
         topology.latencies = vec![vec![1000, 1010], vec![1010, 1000]];

@@ -212,6 +212,6 @@ fn what_was_measured_counts_in_each_direction_and_not_where_it_is_left_out() {
             Demand::with(&scene.snapshot(), Mechanisms { latencies, ..Mechanisms::default() });
         (demand.distance(1, 0), demand.distance(0, 1), demand.lost_permille)
     };
-    assert_eq!(with(true), (300, 100, 250));
+    assert_eq!(with(true), (300, 100, 333));
     assert_eq!(with(false), (1100, 1100, 1000));
 }
