@@ -53,6 +53,11 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     let root = Path::new("/");
     let placement = args.placement;
     session.set_knob(Knob::NumaBalancing, if placement.wants_faults() { "1" } else { "0" })?;
+    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
+    let program = std::env::current_exe().context("cannot find our own program")?;
+    // Before the reset: it uses memory on every node, and herd starts from the same state as the others.
+    let latencies =
+        placement.balance().map(|_| measured(&program, dir.path())).transpose()?.flatten();
     reset()?;
     if args.reserve > 0 {
         let topology = numaherd_linux::topology::read(root)?;
@@ -60,14 +65,12 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
             session.reserve_huge_pages(node, args.reserve)?;
         }
     }
-    let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let summary = dir.path().join("summary");
-    let program = std::env::current_exe().context("cannot find our own program")?;
     let mut command = Command::new(&program);
     if let Some(name) = placement.balance() {
         command.args(["balance", "--tune-kernel", "--placement", name, "--summary"]);
         command.arg(&summary);
-        if let Some(path) = measured(&program, dir.path())? {
+        if let Some(path) = &latencies {
             command.arg("--measured").arg(path);
         }
         if let Some(log) = &args.log {
