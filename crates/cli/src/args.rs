@@ -438,6 +438,9 @@ pub struct CellArgs {
     pub log: Option<PathBuf>,
     #[arg(long, default_value_t)]
     pub numad_interval: LookInterval,
+    /// Measure how far nodes are from each other, for herd
+    #[arg(long)]
+    pub latencies: bool,
     /// Huge pages to reserve on every node
     #[arg(long, default_value_t = 0)]
     pub reserve: u64,

@@ -56,8 +56,7 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let program = std::env::current_exe().context("cannot find our own program")?;
     // Before the reset: it uses memory on every node, and herd starts from the same state as the others.
-    let latencies =
-        placement.balance().map(|_| measured(&program, dir.path())).transpose()?.flatten();
+    let latencies = if args.latencies { measured(&program, dir.path())? } else { None };
     reset()?;
     if args.reserve > 0 {
         let topology = numaherd_linux::topology::read(root)?;

@@ -244,6 +244,10 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String>
     if placement == Placement::Numad {
         words.extend(["--numad-interval".to_string(), args.numad_interval.to_string()]);
     }
+    // Without distance only firmware's word is left of it.
+    if placement.balance().is_some() && !args.lab.no_distance {
+        words.push("--latencies".to_string());
+    }
     let reserve = args.workload.name.reserved_pages_per_node(args.workload.size_bytes());
     if reserve > 0 {
         words.extend(["--reserve".to_string(), reserve.to_string()]);
