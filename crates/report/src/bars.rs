@@ -32,31 +32,37 @@ pub struct Bar {
     pub figure: Option<f64>,
     /// 95 % of it, where there are enough rounds.
     pub interval: Option<Interval>,
+    /// Rounds that it is of.
+    pub rounds: usize,
     /// In words.
     pub verdict: &'static str,
 }
 
-/// The bars of one comparison.
+/// The bars of some comparisons, all of the same workload and machine: each of the rounds of those that measured what
+/// it takes.
 #[must_use]
-pub fn of(comparison: &Comparison) -> Vec<Bar> {
-    let find = |name: &str| comparison.placements.iter().find(|one| one.name == name);
-    let Some(herd) = find("herd") else { return Vec::new() };
-    let workload = comparison.workload.as_str();
-    let of = format!("{workload} on {}", comparison.machine);
+pub fn of(comparisons: &[&Comparison]) -> Vec<Bar> {
+    let Some(first) = comparisons.first() else { return Vec::new() };
+    let workload = first.workload.as_str();
+    let of = format!("{workload} on {}", first.machine);
     let mut bars = Vec::new();
     let mut at_most = |name: &str, ratios: Vec<f64>, limit: f64| {
+        if ratios.is_empty() {
+            return;
+        }
         let figure = Spread::of(&ratios).map(|spread| spread.median);
         let interval = interval::of_median(&ratios);
-        let claim = format!("herd ÷ {name} ≤ {limit:.2}");
         bars.push(Bar {
             of: of.clone(),
-            claim,
+            claim: format!("herd ÷ {name} ≤ {limit:.2}"),
             figure,
             interval,
+            rounds: ratios.len(),
             verdict: verdict(figure, interval, limit),
         });
     };
-    let best_of_all = BEST_OF_ALL.contains(&workload) || comparison.machine == NEARLY_EVEN;
+    let against = |name| pooled(comparisons, "herd", name, rounds);
+    let best_of_all = BEST_OF_ALL.contains(&workload) || first.machine == NEARLY_EVEN;
     let limit = if best_of_all {
         None
     } else if NEAREST.contains(&workload) {
@@ -64,37 +70,43 @@ pub fn of(comparison: &Comparison) -> Vec<Bar> {
     } else {
         NEAR.contains(&workload).then_some(1.05)
     };
-    if let (Some(limit), Some(bind)) = (limit, find("bind")) {
-        at_most("bind", rounds(herd, bind), limit);
+    if let Some(limit) = limit {
+        at_most("bind", against("bind"), limit);
     }
-    if let Some(kernel) = find("kernel") {
-        let gain = kernel.ratio_to_bind.is_some_and(|ratio| ratio >= WORTH);
-        at_most("kernel", rounds(herd, kernel), if gain { 1.0 / 1.1 } else { 1.02 });
-    }
-    if best_of_all && let Some(best) = best(comparison, &["off", "kernel", "bind", "interleave"]) {
-        at_most(&format!("the best ({})", best.name), rounds(herd, best), 1.02);
+    let gain = Spread::of(&pooled(comparisons, "kernel", "bind", rounds));
+    let gains = gain.is_some_and(|gain| gain.median >= WORTH);
+    at_most("kernel", against("kernel"), if gains { 1.0 / 1.1 } else { 1.02 });
+    if best_of_all && let Some(best) = best(comparisons, &["off", "kernel", "bind", "interleave"]) {
+        at_most(&format!("the best ({best})"), against(best), 1.02);
     }
     if workload == "phases"
-        && let Some(best) = best(comparison, &["bind", "inverse", "interleave"])
+        && let Some(best) = best(comparisons, &["bind", "inverse", "interleave"])
     {
-        at_most(&format!("the best static ({})", best.name), rounds(herd, best), 0.9);
+        at_most(&format!("the best static ({best})"), against(best), 0.9);
     }
-    if let Some(numad) = find("numad") {
-        at_most("numad", rounds(herd, numad), 1.0);
+    at_most("numad", against("numad"), 1.0);
+    if HARMLESS.contains(&workload) {
+        at_most("off", against("off"), 1.01);
     }
-    if HARMLESS.contains(&workload)
-        && let Some(off) = find("off")
-    {
-        at_most("off", rounds(herd, off), 1.01);
-    }
-    if limit.is_some()
-        && let Some(bind) = find("bind")
-        && let Some((herd, bind)) = last_third(herd).zip(last_third(bind))
-    {
-        // Less work a second is worse: seconds per work, as everywhere else here.
-        at_most("bind in the last third", vec![bind / herd], 1.0 / 0.99);
+    if limit.is_some() {
+        let ratios = pooled(comparisons, "herd", "bind", last_thirds);
+        at_most("bind in the last third", ratios, 1.0 / 0.99);
     }
     bars
+}
+
+/// Ratios of one placement to another, of all comparisons that have both.
+fn pooled(
+    comparisons: &[&Comparison],
+    a: &str,
+    b: &str,
+    ratios: fn(&PlacementResult, &PlacementResult) -> Vec<f64>,
+) -> Vec<f64> {
+    let both = |comparison: &&Comparison| {
+        let find = |name| comparison.placements.iter().find(|one| one.name == name);
+        Some(ratios(find(a)?, find(b)?))
+    };
+    comparisons.iter().filter_map(both).flatten().collect()
 }
 
 /// Seconds per work of one placement ÷ those of another, by rounds.
@@ -108,32 +120,29 @@ fn rounds(a: &PlacementResult, b: &PlacementResult) -> Vec<f64> {
     pairs.map(|(a, b)| a / b).collect()
 }
 
-/// The quickest of some placements.
-fn best<'a>(comparison: &'a Comparison, names: &[&str]) -> Option<&'a PlacementResult> {
-    let among = comparison.placements.iter().filter(|one| names.contains(&one.name.as_str()));
-    among.min_by(|a, b| a.seconds.median.total_cmp(&b.seconds.median))
+/// The same of the last third, of one placement and bind. Of comparisons from before it was kept by rounds only the typical
+/// runs' is known.
+fn last_thirds(a: &PlacementResult, bind: &PlacementResult) -> Vec<f64> {
+    if !a.last_third_ratios_to_bind.is_empty() {
+        return a.last_third_ratios_to_bind.clone();
+    }
+    let typical = |one: &PlacementResult| one.throughput_over_time.as_ref()?.last_third();
+    // Less work a second is worse: seconds per work, as everywhere else here.
+    typical(bind).zip(typical(a)).map(|(bind, a)| bind / a).into_iter().collect()
 }
 
-/// Of the median work a second, so much is done at least while all threads work. One of eight that has ended
-/// takes an eighth.
-const ALL_WORK: f64 = 0.9;
-
-/// Mean work a second in the last third of the typical run. The last interval may be cut short by
-/// the end, so it is left out, and so are those at the end in which threads have ended already: each has
-/// its share of the work, and who lost time at the beginning ends later, beside idle CPUs.
-fn last_third(result: &PlacementResult) -> Option<f64> {
-    let values = &result.throughput_over_time.as_ref()?.values;
-    let whole = &values[..values.len().saturating_sub(1)];
-    let mut last = &whole[whole.len() - whole.len() / 3..];
-    let mut sorted = last.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let all_work = sorted.get(sorted.len() / 2)? * ALL_WORK;
-    while let [rest @ .., end] = last
-        && *end < all_work
-    {
-        last = rest;
-    }
-    Some(last.iter().sum::<f64>() / last.len() as f64)
+/// The quickest of some placements.
+fn best<'a>(comparisons: &[&Comparison], names: &[&'a str]) -> Option<&'a str> {
+    let median = |name: &&'a str| {
+        let of = |comparison: &&Comparison| {
+            let one = comparison.placements.iter().find(|one| one.name == *name)?;
+            Some(one.seconds.all.clone())
+        };
+        let all: Vec<f64> = comparisons.iter().filter_map(of).flatten().collect();
+        Some((*name, Spread::of(&all)?.median))
+    };
+    let medians = names.iter().filter_map(median);
+    medians.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
 }
 
 fn verdict(figure: Option<f64>, interval: Option<Interval>, limit: f64) -> &'static str {
@@ -152,15 +161,14 @@ pub fn table(comparisons: &[Comparison]) -> String {
     let mut text = String::from(
         "| workload | bar | figure | 95 % interval | rounds | |\n|---|---|---|---|---|---|\n",
     );
-    for comparison in comparisons {
-        for bar in of(comparison) {
-            let figure = bar.figure.map_or("–".into(), |figure| format!("{figure:.3}"));
-            let interval =
-                bar.interval.map_or("–".into(), |[from, to]| format!("{from:.3}–{to:.3}"));
-            let Bar { of, claim, verdict, .. } = bar;
-            let rounds = comparison.runs;
-            text += &format!("| {of} | {claim} | {figure} | {interval} | {rounds} | {verdict} |\n");
-        }
+    let mut all: Vec<&Comparison> = comparisons.iter().collect();
+    let key = |comparison: &&Comparison| (comparison.machine.clone(), comparison.workload.clone());
+    all.sort_by_cached_key(key);
+    for bar in all.chunk_by(|a, b| key(a) == key(b)).flat_map(of) {
+        let Bar { of, claim, figure, interval, rounds, verdict } = bar;
+        let figure = figure.map_or("–".into(), |figure| format!("{figure:.3}"));
+        let interval = interval.map_or("–".into(), |[from, to]| format!("{from:.3}–{to:.3}"));
+        text += &format!("| {of} | {claim} | {figure} | {interval} | {rounds} | {verdict} |\n");
     }
     text
 }
@@ -181,7 +189,7 @@ mod tests {
     }
 
     fn verdicts(comparison: &Comparison) -> Vec<(String, &'static str)> {
-        of(comparison).into_iter().map(|bar| (bar.claim, bar.verdict)).collect()
+        of(&[comparison]).into_iter().map(|bar| (bar.claim, bar.verdict)).collect()
     }
 
     #[test]
@@ -217,25 +225,26 @@ mod tests {
     }
 
     #[test]
-    fn the_last_third_ends_where_the_first_thread_does() {
-        let last = |values: &[f64]| {
-            let mut comparison = compared("numa01", &[("bind", 10.0), ("herd", 10.0)], 1);
-            let (interval_seconds, values) = (1.0, values.to_vec());
-            let series = crate::Series { interval_seconds, values };
-            comparison.placements[0].throughput_over_time = Some(series);
-            last_third(&comparison.placements[0])
-        };
-        // The tenth is cut short; of the last three of nine, the third is the end of some threads.
-        assert_eq!(last(&[1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 0.1]), Some(2.0));
-        // Slow to its end, and slow for a while.
-        assert_eq!(last(&[1.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 0.1]), Some(1.0));
-        assert_eq!(last(&[2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 1.1, 2.0, 0.1]), Some(1.7));
-        assert_eq!(last(&[2.0, 0.1]), None);
+    fn rounds_of_several_comparisons_count_together() {
+        let few =
+            |seconds, rounds| compared("numa02", &[("bind", 10.0), ("herd", seconds)], rounds);
+        let mut with_kernel =
+            compared("numa02", &[("kernel", 11.0), ("bind", 10.0), ("herd", 12.5)], 4);
+        with_kernel.placements[2].last_third_ratios_to_bind = vec![1.0, 1.0, 1.02, 1.02];
+        let bars = of(&[&few(10.1, 3), &with_kernel, &compared("numa02", &[("off", 20.0)], 9)]);
+        let claims: Vec<(&str, usize, f64)> =
+            bars.iter().map(|bar| (&*bar.claim, bar.rounds, bar.figure.unwrap())).collect();
+        assert_eq!(claims[0], ("herd ÷ bind ≤ 1.03", 7, 1.25));
+        assert_eq!((claims[1].0, claims[1].1), ("herd ÷ kernel ≤ 1.02", 4));
+        assert_eq!(claims[2], ("herd ÷ bind in the last third ≤ 1.01", 4, 1.01));
+        let table = table(&[few(10.1, 3), compared("numa01", &[("bind", 10.0)], 1), few(10.3, 3)]);
+        assert_eq!(table.lines().count(), 3, "{table}");
+        assert!(table.contains("| 1.020 | 1.010–1.030 | 6 |"), "{table}");
     }
 
     #[test]
     fn without_herd_there_is_no_bar_and_the_table_has_a_line_for_each() {
-        assert_eq!(of(&compared("numa01", &[("bind", 10.0)], 6)), []);
+        assert_eq!(of(&[&compared("numa01", &[("bind", 10.0)], 6)]), []);
         let table = table(&[compared("numa02", &[("bind", 10.0), ("herd", 10.1)], 6)]);
         assert!(table.ends_with("| numa02 on lab:2x4 | herd ÷ bind ≤ 1.03 | 1.010 | 1.010–1.010 | 6 | met, surely |\n"), "{table}");
     }

@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::interval::{self, Interval};
-use crate::{Against, Spread};
+use crate::{Against, Series, Spread};
 
 /// One run under one placement: a line of the results file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,15 +78,6 @@ pub struct Percentiles {
     pub max: u64,
 }
 
-/// Work per second in equal intervals from the start; the last may be shorter.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Series {
-    /// Length of an interval.
-    pub interval_seconds: f64,
-    /// Work per second in each.
-    pub values: Vec<f64>,
-}
-
 /// Work done per second.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Throughput {
@@ -118,6 +109,9 @@ pub struct PlacementResult {
     /// Seconds per work ÷ those of `bind` in the same round, by rounds.
     #[serde(default)]
     pub ratios_to_bind: Vec<f64>,
+    /// The same of the last third of the time in which all threads work, for each round in which it is known of both.
+    #[serde(default)]
+    pub last_third_ratios_to_bind: Vec<f64>,
     /// Local ÷ all, median.
     pub local_share: Option<f64>,
     /// Where that comes from.
@@ -199,7 +193,11 @@ impl Comparison {
             let median = |of: fn(&Cell) -> Option<f64>| median(&cells, of);
             let pages = |of: fn(&Cell) -> Option<f64>| median(of).map_or(0, |p| p.round() as u64);
             let late = cells.iter().filter_map(|cell| cell.late_share).reduce(f64::max);
-            let ratios = ratios(&cells, &of(&"bind".to_string()));
+            let bind = of(&"bind".to_string());
+            let ratios = by_rounds(&cells, &bind, seconds_per_work);
+            let last_thirds = by_rounds(&cells, &bind, |cell| {
+                Some(1.0 / cell.throughput_over_time.as_ref()?.last_third()?)
+            });
             Some(PlacementResult {
                 name: name.clone(),
                 throughput: Throughput {
@@ -211,6 +209,7 @@ impl Comparison {
                 ratio_to_bind: Spread::of(&ratios).map(|spread| spread.median),
                 ratio_to_bind_interval: interval::of_median(&ratios),
                 ratios_to_bind: ratios,
+                last_third_ratios_to_bind: last_thirds,
                 local_share: median(|cell| cell.local_share),
                 local_share_source: cells[0].local_share_source.clone(),
                 pages_migrated_by_kernel: pages(|cell| Some(cell.pages_migrated_by_kernel as f64)),
@@ -225,13 +224,16 @@ impl Comparison {
     }
 }
 
-/// Seconds per work ÷ those of `bind` in the same round, for each round that has both. Where the
-/// work is the same this is the ratio of seconds.
-fn ratios(cells: &[&Cell], bind: &[&Cell]) -> Vec<f64> {
+/// Where the work is the same, the ratio of these is that of seconds.
+fn seconds_per_work(cell: &Cell) -> Option<f64> {
+    Some(cell.seconds / cell.amount as f64)
+}
+
+/// A figure ÷ that of `bind` in the same round, for each round that has both.
+fn by_rounds(cells: &[&Cell], bind: &[&Cell], figure: impl Fn(&Cell) -> Option<f64>) -> Vec<f64> {
     let ratio = |cell: &&Cell| {
         let bind = bind.iter().find(|bind| bind.run == cell.run)?;
-        let work = bind.amount as f64 / cell.amount as f64;
-        Some(cell.seconds / bind.seconds * work)
+        Some(figure(cell)? / figure(bind)?)
     };
     // Of what takes no time there is none.
     cells.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()).collect()

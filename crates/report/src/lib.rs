@@ -29,14 +29,16 @@ pub mod interval;
 pub mod listing;
 pub mod matrix;
 pub mod nodes;
+pub mod series;
 pub mod spread;
 pub mod text;
 
 pub use against::Against;
 pub use callgraph::CallGraph;
 pub use comparison::{
-    Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Series, Throughput, Until,
+    Cell, Comparison, CpuCounts, Percentiles, PlacementResult, Throughput, Until,
 };
 pub use listing::Listing;
 pub use matrix::{Figure, Matrices, Stated};
+pub use series::Series;
 pub use spread::Spread;
