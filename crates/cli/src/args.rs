@@ -75,7 +75,6 @@ pub enum Command {
     #[command(subcommand)]
     Lab(LabCommand),
     /// Write man pages and shell completions
-    #[command(hide = true)]
     Manual(Manual),
     /// The lab's other end, inside the guest
     #[command(hide = true)]

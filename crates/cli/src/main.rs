@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             say!("numaherd: {}", one_line(&error));
-            ExitCode::from(1)
+            ExitCode::from(if error.is::<output::Misuse>() { 2 } else { 1 })
         }
     }
 }

@@ -121,6 +121,9 @@ pub struct Distance {
     pub latency_ns: Vec<Vec<u64>>,
 }
 
+/// No memory takes longer: a second.
+const MOST_LATENCY_NS: u64 = 1_000_000_000;
+
 /// Nanoseconds of a local miss where a file gives none. Published: the order of two-socket
 /// servers.
 const LOCAL_NS: u64 = 100;
@@ -174,6 +177,11 @@ impl Machine {
         if nodes == 0 {
             return Err("there is no [[node]]".into());
         }
+        let bytes = |node: &NodeSpec| node.memory_mib.checked_mul(1 << 20);
+        let all = self.node.iter().try_fold(0_u64, |sum, node| sum.checked_add(bytes(node)?));
+        if all.is_none() {
+            return Err("memory_mib: in all more bytes than 64 bits tell".into());
+        }
         if !self.node.is_sorted_by(|a, b| a.id < b.id) {
             return Err("node ids must ascend".into());
         }
@@ -184,6 +192,9 @@ impl Machine {
         if !is_square(latency_ns, nodes) {
             return Err(format!("distance.latency_ns must be {nodes} rows of {nodes}"));
         }
+        if let Some(ns) = latency_ns.iter().flatten().find(|&&ns| ns > MOST_LATENCY_NS) {
+            return Err(format!("distance.latency_ns: {ns}: a second (1_000_000_000) at the most"));
+        }
         for (i, row) in self.distance.slit.iter().enumerate() {
             let wrong = |(j, &d): (usize, &u32)| {
                 if i == j { d != 10 } else { !(11..=254).contains(&d) }
@@ -192,8 +203,9 @@ impl Machine {
                 return Err("distance.slit: 10 on the diagonal, 11 to 254 elsewhere".into());
             }
         }
-        if self.cpus() == 0 || self.cpus() > MOST_CPUS {
-            return Err(format!("{} CPUs in all: 1 to {MOST_CPUS} can be emulated", self.cpus()));
+        let cpus: u64 = self.node.iter().map(|node| u64::from(node.cpus)).sum();
+        if !(1..=u64::from(MOST_CPUS)).contains(&cpus) {
+            return Err(format!("{cpus} CPUs in all: 1 to {MOST_CPUS} can be emulated"));
         }
         if self.memory_mib() < 1024 {
             return Err("less than 1024 MiB in all: the kernel and its files need that".into());
@@ -468,11 +480,22 @@ mod tests {
         assert!(says(&good.replace("ways = 4", "wys = 4")).contains("wys"));
         assert!(says(&good.replace("id = 1", "id = 0")).contains("ascend"));
         assert!(says(&good.replace("cpus = 4", "cpus = 400")).contains("800 CPUs"));
+        // Twice that is 0 in 32 bits, and the memory is in 64.
+        let many = good.replace("cpus = 4", "cpus = 2_147_483_648");
+        assert!(says(&many).contains("4294967296 CPUs"));
+        let much = good.replace("memory_mib = 2048", "memory_mib = 8_796_093_022_208");
+        assert!(says(&much).contains("memory_mib: in all more bytes"));
+        let slow = good.replace("latency_ns = [[100", "latency_ns = [[9_999_999_999");
+        assert!(slow != good && says(&slow).contains("a second (1_000_000_000) at the most"));
         let with = |part: &str| says(&good.replace("[coherence]", part));
         assert!(with("[llc]\nbytes = 1000\nways = 4\nlatency_ns = 9").contains("llc: ways"));
         assert!(with("[coherence]\ntransfer_ns = [[1]]").contains("coherence.transfer_ns"));
         assert!(says(&good.replace("= 1400", "= 3")).contains("links.bandwidth_mb_s: 3 is not"));
         assert!(says(&good.replace("= 4000", "= [4000]")).contains("memory.bandwidth_mb_s must"));
+        assert!(
+            says(&good.replace("= 4000", "= -1"))
+                .ends_with("a whole number of MB/s, or a list of such")
+        );
         let smt = "instructions_per_second = 1\nthreads_per_core = 3 #";
         assert!(says(&good.replace("instructions_per_second =", smt)).contains("threads_per_core"));
     }

@@ -63,7 +63,7 @@ pub struct MemorySpec {
 
 /// One figure for all, or one for each.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a whole number of MB/s, or a list of such")]
 pub enum Rates {
     /// The same for all.
     All(u64),

@@ -63,6 +63,14 @@ impl Mounts {
     }
 }
 
+/// Whether groups of version 2 are mounted, beside others or not.
+///
+/// # Errors
+/// What is mounted cannot be read.
+pub fn has_version_2(root: &Path) -> Result<bool, ReadError> {
+    Ok(Mounts::default().version_2(root)?.is_some())
+}
+
 /// A line of `/proc/mounts`, if groups are mounted there.
 fn mount(root: &Path, line: &str) -> Option<Mount> {
     let mut fields = line.split(' ').skip(1);
@@ -193,6 +201,14 @@ fn children(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Beside groups of version 1 too, as `balance --cgroup` takes them.
+    #[test]
+    fn groups_of_version_2_are_there_wherever_they_are_mounted() {
+        assert!(has_version_2(root().path()).unwrap());
+        let none = tempfile::tempdir().unwrap();
+        assert!(!has_version_2(none.path()).unwrap());
+    }
 
     fn root() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();

@@ -8,7 +8,7 @@
 //! | the kernel's own counts of faults | `/proc/self/sched` (`CONFIG_SCHED_DEBUG`, always since 6.15) |
 //! | lockdown | `/sys/kernel/security/lockdown`, the word in brackets |
 //! | who may look into whose processes | `hidepid` of `/proc` in `/proc/mounts` |
-//! | cgroup v2 | `/sys/fs/cgroup/cgroup.controllers` |
+//! | cgroup v2 | `/proc/mounts`, as `balance --cgroup` does |
 //! | programs that place processes too | the names of all processes |
 
 use std::path::Path;
@@ -56,7 +56,7 @@ pub fn read(root: &Path) -> Result<Host, ReadError> {
         task_counts: root.join("proc/self/sched").exists(),
         lockdown: lockdown.as_deref().and_then(in_brackets).filter(|mode| mode != "none"),
         hidepid: text("proc/mounts")?.as_deref().and_then(hidepid),
-        cgroup2: root.join("sys/fs/cgroup/cgroup.controllers").exists(),
+        cgroup2: crate::cgroup::has_version_2(root)?,
         rivals: rivals(root)?,
     })
 }

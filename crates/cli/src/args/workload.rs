@@ -74,7 +74,7 @@ pub enum TieArg {
 pub(super) fn parse_count(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(n) if (1..=1_000_000_000).contains(&n) => Ok(n),
-        _ => Err("a whole number from 1".into()),
+        _ => Err("a whole number from 1 to 1000000000".into()),
     }
 }
 
@@ -104,7 +104,9 @@ impl WorkloadArgs {
     pub fn check(&self) -> anyhow::Result<()> {
         let name = self.name.name();
         let has_any = self.processes.is_none() || self.name == Kind::JbbLike;
-        anyhow::ensure!(has_any, "--processes is for jbb-like: {name} has as many as it has");
+        if !has_any {
+            misuse!("--processes is for jbb-like: {name} has as many as it has");
+        }
         Ok(())
     }
 

@@ -33,7 +33,7 @@ pub fn run(args: &Manual) -> Result<ExitCode> {
         write(&man.join(as_tool(tool)), link_page(tool, usage).as_bytes())?;
     }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        let file = clap_complete::generate_to(shell, &mut whole(), "numaherd", &completions);
+        let file = clap_complete::generate_to(shell, &mut told(&whole()), "numaherd", &completions);
         file.with_context(|| format!("cannot write completions for {shell}"))?;
     }
     let count = pages.len() + 1 + USAGES.len();
@@ -73,6 +73,14 @@ fn whole() -> clap::Command {
     Cli::command().mut_subcommand("bench", |bench| bench.subcommand(pft))
 }
 
+/// A command without what is hidden: completions would offer that, too.
+fn told(command: &clap::Command) -> clap::Command {
+    let about = command.get_about().cloned().unwrap_or_default();
+    let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
+    let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(told);
+    clap::Command::new(command.get_name().to_string()).about(about).args(args).subcommands(commands)
+}
+
 fn write(path: &Path, text: &[u8]) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
 }
@@ -93,8 +101,7 @@ fn pages(command: &clap::Command, above: &str) -> Result<Vec<(String, Vec<u8>)>>
 
 fn page(command: &clap::Command, name: &str) -> Result<Vec<u8>> {
     let mut text = Vec::new();
-    let name: &'static str = Box::leak(name.to_string().into_boxed_str());
-    clap_mangen::Man::new(command.clone().name(name)).render(&mut text)?;
+    clap_mangen::Man::new(command.clone().name(name.to_string())).render(&mut text)?;
     let text = String::from_utf8(text)?;
     // The generator leaves an empty date out, and the version takes its place.
     let begin = text.find(".TH ").unwrap_or(text.len());
@@ -145,6 +152,10 @@ mod tests {
             assert!(titles == 1 || text.starts_with(".so "), "{page} has {titles} titles");
         }
         for file in ["numaherd.bash", "_numaherd", "numaherd.fish"] {
+            for hidden in ["supervise", "lab-agent", "--part", "--summary"] {
+                let text = text(&format!("completions/{file}"));
+                assert!(!text.contains(hidden), "{file} offers {hidden}");
+            }
             for word in ["weighted-interleave", "cache-lines"] {
                 assert!(text(&format!("completions/{file}")).contains(word), "{file} lacks {word}");
             }

@@ -93,8 +93,7 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
         Format::Csv => csv(&explanation),
         Format::Table => table(&explanation, &site),
     })?;
-    let refused = explanation.refusal.is_some();
-    Ok(ExitCode::from(u8::from(refused)))
+    Ok(told(&explanation))
 }
 
 /// Explains on this machine what `run`'s options ask for.
@@ -106,7 +105,14 @@ pub fn explain_here(intent: &Intent, weights: Weights) -> Result<ExitCode> {
     let words = if words.is_empty() { "no policy" } else { words.as_str() };
     let explanation = explain(words, intent, &site, from, None);
     output::print(&table(&explanation, &site))?;
-    Ok(ExitCode::from(u8::from(explanation.refusal.is_some())))
+    Ok(told(&explanation))
+}
+
+/// The end of an explanation that was printed.
+fn told(explanation: &Explanation) -> ExitCode {
+    let Some(refusal) = &explanation.refusal else { return ExitCode::SUCCESS };
+    say!("numaherd: no kernel takes this policy: {refusal}");
+    ExitCode::from(1)
 }
 
 impl Site {

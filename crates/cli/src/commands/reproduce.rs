@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use numaherd_report::{Listing, text};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ pub fn run(args: &Reproduce) -> Result<ExitCode> {
     };
     if wanted.is_empty() {
         let known: Vec<&str> = all.iter().map(|table| table.name.as_str()).collect();
-        bail!(
+        misuse!(
             "unknown table '{}': give one of {}",
             args.table.as_deref().unwrap_or_default(),
             known.join(", ")
@@ -29,7 +29,10 @@ pub fn run(args: &Reproduce) -> Result<ExitCode> {
         return output::print(&match args.output {
             Format::Table => listing(&all).table(),
             Format::Json => {
-                let about = |table: &Reference| json!({"name": table.name, "title": table.title, "machine": table.machine});
+                let about = |table: &Reference| {
+                    let simulated = table.machine.is_some();
+                    json!({"name": table.name, "title": table.title, "machine": table.machine, "simulated": simulated})
+                };
                 output::json(&json!({"tables": all.iter().map(about).collect::<Vec<_>>()}))?
             }
             Format::Csv => listing(&all).csv()?,

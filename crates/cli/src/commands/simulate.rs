@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use numaherd_placement::{Mechanisms, mechanisms};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
@@ -18,14 +18,12 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let workload = find::workload(&args.workload, args.resize)?;
     let watched = args.trace.is_some() || args.html.is_some();
     let one = args.placement.len() == 1 && args.runs == 1;
-    ensure!(
-        one || !watched,
-        "--trace and --html are of one run: give one --placement and --runs 1"
-    );
-    ensure!(
-        !args.callgraph || args.output != Format::Csv,
-        "--callgraph is a tree: give -o table or -o json"
-    );
+    if watched && !one {
+        misuse!("--trace and --html are of one run: give one --placement and --runs 1");
+    }
+    if args.callgraph && args.output == Format::Csv {
+        misuse!("--callgraph is a tree: give -o table or -o json");
+    }
     let mut trace = args.trace.as_deref().map(NewFile::at).transpose()?;
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
@@ -121,8 +119,8 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
         ("--logs", args.logs.is_some()),
         ("--results", args.results.is_some()),
     ];
-    for (option, used) in not_simulated {
-        ensure!(!used, "{option} does not go with --on sim:{machine}: leave it out");
+    if let Some((option, _)) = not_simulated.iter().find(|(_, used)| *used) {
+        misuse!("{option} does not go with --on sim:{machine}: leave it out");
     }
     // Before anything is simulated.
     let mut placements: Vec<(String, SimPlacement)> = args

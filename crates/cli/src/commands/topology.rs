@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use numaherd_model::Topology;
 
 use crate::args::{Format, LabTuning, TopologyArgs};
@@ -15,10 +15,11 @@ pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
     }
     let LabTuning { kernel, append, dilation, no_distance } = &args.measured.lab;
     let used = kernel.is_some() || append.is_some() || dilation.is_some() || *no_distance;
-    ensure!(
-        !used,
-        "--kernel, --append, --dilation and --no-distance are for what is measured: give --measure, too"
-    );
+    if used {
+        misuse!(
+            "--kernel, --append, --dilation and --no-distance are for what is measured: give --measure, too"
+        );
+    }
     let topology = match &args.machine {
         Some(name) => super::machine::topology(name)?,
         None => numaherd_linux::topology::read(&args.root)?,

@@ -38,7 +38,7 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
         None if name.ends_with(".toml") => Workload::parse(&stem(name), name, &read(name)?)?,
         None => {
             let known: Vec<&str> = Workload::names().collect();
-            bail!(
+            misuse!(
                 "unknown workload '{name}': give one of {}, or the path of a .toml file",
                 known.join(", ")
             );

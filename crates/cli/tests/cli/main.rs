@@ -120,6 +120,14 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "numa02", "--seconds", "0"], &["'0'", "--seconds", "30"]),
     (&["bench", "numa02", "--seconds", "1", "--loops", "1"], &["--seconds", "--loops"]),
     (&["compare", "numa02", "--until", "2"], &["'2'", "--until", "0.01"]),
+    (&["compare", "numa02", "--on", "sim:2x4", "--trace", "x"], &["--trace", "leave it out"]),
+    (&["compare", "numa02", "--on", "sim:2x4", "--processes", "2"], &["--processes", "jbb-like"]),
+    (
+        &["simulate", "numa03", "--machine", "2x4", "--placement", "off"],
+        &["'numa03'", "numa02_smt", ".toml"],
+    ),
+    (&["reproduce", "no-such-table"], &["'no-such-table'", "autonuma-slides"]),
+    (&["topology", "--dilation", "2"], &["--dilation", "--measure"]),
     (&["balance"], &["--pid", "CMD"]),
     (&["balance", "-p", "0"], &["'0'", "--pid"]),
 ];

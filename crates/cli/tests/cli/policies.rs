@@ -162,7 +162,9 @@ fn a_policy_is_explained() {
     run(&mut numaherd(&["policy", "nonsense"])).refuses(1, &["mpol="]);
     let einval =
         run(&mut numaherd(&["policy", "mpol=bind:1", "--machine", "2x4", "--cpuset", "0"]));
-    assert!(einval.ends_with(1).stdout.contains("EINVAL"));
+    assert!(einval.stdout.contains("EINVAL"), "{einval}");
+    let told: Vec<&str> = einval.stderr.lines().collect();
+    assert!(einval.code == 1 && told.len() == 1 && told[0].contains("EINVAL"), "{einval}");
 }
 
 /// memtoy's sessions can be scripts; a line that fails is named.

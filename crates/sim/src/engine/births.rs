@@ -141,9 +141,10 @@ impl Sim {
             let wanted = layout.memory(block, slice, &slice_node);
             let home = self.allocate(wanted).ok_or_else(|| SimError::Unfit {
                 problem: format!(
-                    "the workload's memory does not fit the machine: process {process} needs {} MiB \
-                     and finds room for {}: give --size, or the machine more memory",
-                    spec.memory_mib,
+                    "the workload's memory does not fit the machine: process {process} needs {} MiB, \
+                     a block of 2 for each of {slices} threads at least, and finds room for {}: give --size or \
+                     --threads, or the machine more memory",
+                    (count as u64 * BLOCK_BYTES) >> 20,
                     (block as u64 * BLOCK_BYTES) >> 20
                 ),
             })?;

@@ -54,6 +54,7 @@ fn a_wrong_file_says_line_field_and_what_was_expected() {
     assert!(says("stream_mb_s", "stream").ends_with("found `stream`"));
     assert!(says("[[10, 21], ", "[[10], ").contains("x.toml:19: expected distance.slit: 2 rows"));
     assert!(says("[[100, 200]", "[[300, 200]").contains("distance.latency_ns"));
+    assert!(says("[[100, 200]", "[[100, 1e16]").contains("distance.latency_ns: above 0, a second"));
     let between = says("bandwidth_mb_s = 10000", "bandwidth_mb_s = 10000\nbetween = [[0, 7]]");
     assert!(between.contains("links.between") && between.contains("[0, 7]"), "{between}");
 }
