@@ -92,8 +92,17 @@ impl Topology {
     #[must_use]
     pub fn distance(&self, a: NodeId, b: NodeId) -> u32 {
         let row = |id| self.nodes.iter().position(|node| node.id == id);
-        let known = row(a).zip(row(b)).and_then(|(a, b)| self.distances.get(a)?.get(b)).copied();
-        known.unwrap_or(if a == b { 10 } else { 20 })
+        match row(a).zip(row(b)) {
+            Some((a, b)) => self.distance_at(a, b),
+            None => usual(a == b),
+        }
+    }
+
+    /// The same of places in [`Topology::nodes`].
+    #[must_use]
+    pub fn distance_at(&self, a: usize, b: usize) -> u32 {
+        let known = self.distances.get(a).and_then(|row| row.get(b));
+        known.copied().unwrap_or(usual(a == b))
     }
 
     /// How far memory on `to` is from CPUs on `from`, in thousandths of how far their own is: as measured, where
@@ -103,9 +112,17 @@ impl Topology {
     #[must_use]
     pub fn far(&self, from: NodeId, to: NodeId) -> u32 {
         let index = |id| self.nodes.iter().position(|node| node.id == id);
-        let measured = index(from).zip(index(to));
-        let measured = measured.and_then(|(from, to)| self.latencies.get(from)?.get(to));
-        measured.copied().unwrap_or_else(|| self.far_by_slit(from, to))
+        match index(from).zip(index(to)) {
+            Some((from, to)) => self.far_at(from, to),
+            None => self.far_by_slit(from, to),
+        }
+    }
+
+    /// The same of places in [`Topology::nodes`].
+    #[must_use]
+    pub fn far_at(&self, from: usize, to: usize) -> u32 {
+        let measured = self.latencies.get(from).and_then(|row| row.get(to));
+        measured.copied().unwrap_or_else(|| 100 * self.distance_at(from, to))
     }
 
     /// The same as firmware has it.
@@ -129,4 +146,9 @@ impl Topology {
     pub fn cpu_nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter().filter(|node| !node.cpus.is_empty())
     }
+}
+
+/// The distance that the kernel assumes where firmware gives none.
+fn usual(is_same: bool) -> u32 {
+    if is_same { 10 } else { 20 }
 }

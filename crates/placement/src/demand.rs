@@ -187,11 +187,11 @@ impl Demand {
     pub fn with(snapshot: &Snapshot, mechanisms: Mechanisms) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
-        let far = |cpus: NodeId, memory: NodeId| match mechanisms.latencies {
-            true => topology.far(cpus, memory),
-            false => topology.far_by_slit(cpus, memory),
-        };
+        let by_slit = |cpus, memory| 100 * topology.distance_at(cpus, memory);
+        let far = |cpus, memory| topology.far_at(cpus, memory);
+        let far = |a, b| if mechanisms.latencies { far(a, b) } else { by_slit(a, b) };
         let excess_of = |cpus, memory| u64::from(far(cpus, memory)).saturating_sub(10 * SLIT_UNIT);
+        let pairs = (0..nodes.len()).flat_map(|b| (0..nodes.len()).map(move |a| (b, a)));
         let (mut tasks, masks) = tasks(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
@@ -200,7 +200,7 @@ impl Demand {
         let open = room::cpus(snapshot);
         let (capacity, slack) = room::tasks(snapshot, &open, claims);
         Demand {
-            excess: nodes.iter().flat_map(|b| nodes.iter().map(|a| excess_of(*a, *b))).collect(),
+            excess: pairs.map(|(memory, cpus)| excess_of(cpus, memory)).collect(),
             lost_permille: lost::of(lost::others(topology).map(|(a, b)| excess_of(a, b))),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),

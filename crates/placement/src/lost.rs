@@ -4,7 +4,7 @@
 //! Where it is nearly as near as a node's own, evidence costs the same and brings less, and the same doubt about who
 //! uses what is worth less.
 
-use numaherd_model::{NodeId, Topology};
+use numaherd_model::Topology;
 
 /// How much farther than its own memory that of others is on average, in thousandths, where herd's times and costs are
 /// right. Guessed: they were measured at 800 (the emulated 4x2) and above, and at 600 (SLIT 16) two pairs of threads
@@ -17,15 +17,16 @@ const FAR: u64 = 600;
 /// Example: nodes that are 12 apart by SLIT (NPS4) lose a third of it.
 #[must_use]
 pub fn permille(topology: &Topology) -> u64 {
-    let beyond = |(cpus, memory)| u64::from(topology.far(cpus, memory)).saturating_sub(1000);
+    let beyond = |(cpus, memory)| u64::from(topology.far_at(cpus, memory)).saturating_sub(1000);
     of(others(topology).map(beyond))
 }
 
-/// Nodes with CPUs, each with every other that has memory.
-pub fn others(topology: &Topology) -> impl Iterator<Item = (NodeId, NodeId)> {
-    let pairs = topology
-        .cpu_nodes()
-        .flat_map(|cpus| topology.memory_nodes().map(move |memory| (cpus.id, memory.id)));
+/// Nodes with CPUs, each with every other that has memory, by their places in the topology.
+pub fn others(topology: &Topology) -> impl Iterator<Item = (usize, usize)> {
+    let nodes = || topology.nodes.iter().enumerate();
+    let with_memory = move || nodes().filter(|(_, node)| node.memory.0 > 0).map(|(i, _)| i);
+    let with_cpus = nodes().filter(|(_, node)| !node.cpus.is_empty()).map(|(i, _)| i);
+    let pairs = with_cpus.flat_map(move |cpus| with_memory().map(move |memory| (cpus, memory)));
     pairs.filter(|(cpus, memory)| cpus != memory)
 }
 
