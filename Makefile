@@ -133,7 +133,7 @@ migration: build
 	    sh -c 'echo 0 > /proc/sys/kernel/numa_balancing && exec $(dir $(BIN))examples/migration $(MIB)'
 
 # docs/results.md, from comparisons that are measured first where docs/results/runs has none: many hours, in pieces
-# with MACHINES=2x4 WORKLOADS="numa01 uneven".
+# with MACHINES=2x4 WORKLOADS="numa01 uneven"; with MORE=1 further rounds of what there is.
 results: build
 	scripts/results $(BIN) docs/results/runs
 	$(CARGO) run --release --locked --quiet --package numaherd-report --example results docs/results/runs > target/results.md
