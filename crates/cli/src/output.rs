@@ -34,16 +34,9 @@ macro_rules! say {
 }
 
 /// A command line that is wrong in a way that clap does not tell: it ends as those do that it does.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
 pub struct Misuse(pub String);
-
-impl std::fmt::Display for Misuse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Misuse {}
 
 /// Ends with [`Misuse`], as `bail!` does.
 macro_rules! misuse {

@@ -91,11 +91,13 @@ impl Topology {
     /// 20 for another, as the kernel assumes.
     #[must_use]
     pub fn distance(&self, a: NodeId, b: NodeId) -> u32 {
-        let row = |id| self.nodes.iter().position(|node| node.id == id);
-        match row(a).zip(row(b)) {
-            Some((a, b)) => self.distance_at(a, b),
-            None => usual(a == b),
-        }
+        self.places(a, b).map_or(usual(a == b), |(a, b)| self.distance_at(a, b))
+    }
+
+    /// Where two nodes are in [`Topology::nodes`].
+    fn places(&self, a: NodeId, b: NodeId) -> Option<(usize, usize)> {
+        let place = |id| self.nodes.iter().position(|node| node.id == id);
+        place(a).zip(place(b))
     }
 
     /// The same of places in [`Topology::nodes`].
@@ -111,8 +113,7 @@ impl Topology {
     /// Example: of 94 ns and 112, which firmware calls 10 and 12, the latter are 1191; by SLIT they are 1200.
     #[must_use]
     pub fn far(&self, from: NodeId, to: NodeId) -> u32 {
-        let index = |id| self.nodes.iter().position(|node| node.id == id);
-        match index(from).zip(index(to)) {
+        match self.places(from, to) {
             Some((from, to)) => self.far_at(from, to),
             None => self.far_by_slit(from, to),
         }
@@ -122,13 +123,19 @@ impl Topology {
     #[must_use]
     pub fn far_at(&self, from: usize, to: usize) -> u32 {
         let measured = self.latencies.get(from).and_then(|row| row.get(to));
-        measured.copied().unwrap_or_else(|| 100 * self.distance_at(from, to))
+        measured.copied().unwrap_or_else(|| self.far_by_slit_at(from, to))
     }
 
     /// The same as firmware has it.
     #[must_use]
     pub fn far_by_slit(&self, from: NodeId, to: NodeId) -> u32 {
         100 * self.distance(from, to)
+    }
+
+    /// The same of places in [`Topology::nodes`].
+    #[must_use]
+    pub fn far_by_slit_at(&self, from: usize, to: usize) -> u32 {
+        100 * self.distance_at(from, to)
     }
 
     /// All online CPUs.

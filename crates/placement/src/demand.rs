@@ -15,7 +15,7 @@ mod room;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId};
+use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId, Topology};
 use smallvec::SmallVec;
 
 use crate::bandwidth::Bandwidth;
@@ -187,10 +187,8 @@ impl Demand {
     pub fn with(snapshot: &Snapshot, mechanisms: Mechanisms) -> Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
-        let by_slit = |cpus, memory| 100 * topology.distance_at(cpus, memory);
-        let far = |cpus, memory| topology.far_at(cpus, memory);
-        let far = |a, b| if mechanisms.latencies { far(a, b) } else { by_slit(a, b) };
-        let excess_of = |cpus, memory| u64::from(far(cpus, memory)).saturating_sub(10 * SLIT_UNIT);
+        let far = if mechanisms.latencies { Topology::far_at } else { Topology::far_by_slit_at };
+        let excess_of = |a, b| u64::from(far(topology, a, b)).saturating_sub(10 * SLIT_UNIT);
         let pairs = (0..nodes.len()).flat_map(|b| (0..nodes.len()).map(move |a| (b, a)));
         let (mut tasks, masks) = tasks(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);

@@ -65,7 +65,7 @@ pub fn set_beside(
 ) -> Result<Against, AgainstError> {
     same_workload(&now.workload, then)?;
     let difference = |now: &PlacementResult| {
-        let then = then.placements.iter().find(|then| then.name == now.name)?;
+        let then = then.placement(&now.name)?;
         let (ratio, ratio_then) = now.ratio_to_bind.zip(then.ratio_to_bind)?;
         let quotient = interval::of_quotient(&now.ratios_to_bind, &then.ratios_to_bind);
         Some(Difference {

@@ -3,7 +3,7 @@
 //!
 //! A figure is a median of the rounds' ratios, as in [`crate::comparison`]; it is within its limit
 //! *surely* if all of its 95 % interval is, *unsure* if only the figure is or only a part of the
-//! interval. What was not measured has no figure.
+//! interval. What was not measured has no bar.
 
 use crate::interval::{self, Interval};
 use crate::{Comparison, PlacementResult, Spread};
@@ -29,7 +29,7 @@ pub struct Bar {
     /// What is compared with what, and the limit.
     pub claim: String,
     /// The ratio.
-    pub figure: Option<f64>,
+    pub figure: f64,
     /// 95 % of it, where there are enough rounds.
     pub interval: Option<Interval>,
     /// Rounds that it is of.
@@ -47,10 +47,7 @@ pub fn of(comparisons: &[&Comparison]) -> Vec<Bar> {
     let of = format!("{workload} on {}", first.machine);
     let mut bars = Vec::new();
     let mut at_most = |name: &str, ratios: Vec<f64>, limit: f64| {
-        if ratios.is_empty() {
-            return;
-        }
-        let figure = Spread::of(&ratios).map(|spread| spread.median);
+        let Some(figure) = Spread::of(&ratios).map(|spread| spread.median) else { return };
         let interval = interval::of_median(&ratios);
         bars.push(Bar {
             of: of.clone(),
@@ -102,10 +99,8 @@ fn pooled(
     b: &str,
     ratios: fn(&PlacementResult, &PlacementResult) -> Vec<f64>,
 ) -> Vec<f64> {
-    let both = |comparison: &&Comparison| {
-        let find = |name| comparison.placements.iter().find(|one| one.name == name);
-        Some(ratios(find(a)?, find(b)?))
-    };
+    let both =
+        |comparison: &&Comparison| Some(ratios(comparison.placement(a)?, comparison.placement(b)?));
     comparisons.iter().filter_map(both).flatten().collect()
 }
 
@@ -134,23 +129,19 @@ fn last_thirds(a: &PlacementResult, bind: &PlacementResult) -> Vec<f64> {
 /// The quickest of some placements.
 fn best<'a>(comparisons: &[&Comparison], names: &[&'a str]) -> Option<&'a str> {
     let median = |name: &&'a str| {
-        let of = |comparison: &&Comparison| {
-            let one = comparison.placements.iter().find(|one| one.name == *name)?;
-            Some(one.seconds.all.clone())
-        };
-        let all: Vec<f64> = comparisons.iter().filter_map(of).flatten().collect();
+        let results = comparisons.iter().filter_map(|comparison| comparison.placement(name));
+        let all: Vec<f64> = results.flat_map(|one| &one.seconds.all).copied().collect();
         Some((*name, Spread::of(&all)?.median))
     };
     let medians = names.iter().filter_map(median);
     medians.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
 }
 
-fn verdict(figure: Option<f64>, interval: Option<Interval>, limit: f64) -> &'static str {
-    match (figure, interval) {
-        (None, _) => "not measured",
-        (_, Some([_, to])) if to <= limit => "met, surely",
-        (_, Some([from, _])) if from > limit => "unmet, surely",
-        (Some(figure), _) if figure <= limit => "met, unsure",
+fn verdict(figure: f64, interval: Option<Interval>, limit: f64) -> &'static str {
+    match interval {
+        Some([_, to]) if to <= limit => "met, surely",
+        Some([from, _]) if from > limit => "unmet, surely",
+        _ if figure <= limit => "met, unsure",
         _ => "unmet, unsure",
     }
 }
@@ -166,9 +157,8 @@ pub fn table(comparisons: &[Comparison]) -> String {
     all.sort_by_cached_key(key);
     for bar in all.chunk_by(|a, b| key(a) == key(b)).flat_map(of) {
         let Bar { of, claim, figure, interval, rounds, verdict } = bar;
-        let figure = figure.map_or("–".into(), |figure| format!("{figure:.3}"));
         let interval = interval.map_or("–".into(), |[from, to]| format!("{from:.3}–{to:.3}"));
-        text += &format!("| {of} | {claim} | {figure} | {interval} | {rounds} | {verdict} |\n");
+        text += &format!("| {of} | {claim} | {figure:.3} | {interval} | {rounds} | {verdict} |\n");
     }
     text
 }
@@ -233,7 +223,7 @@ mod tests {
         with_kernel.placements[2].last_third_ratios_to_bind = vec![1.0, 1.0, 1.02, 1.02];
         let bars = of(&[&few(10.1, 3), &with_kernel, &compared("numa02", &[("off", 20.0)], 9)]);
         let claims: Vec<(&str, usize, f64)> =
-            bars.iter().map(|bar| (&*bar.claim, bar.rounds, bar.figure.unwrap())).collect();
+            bars.iter().map(|bar| (&*bar.claim, bar.rounds, bar.figure)).collect();
         assert_eq!(claims[0], ("herd ÷ bind ≤ 1.03", 7, 1.25));
         assert_eq!((claims[1].0, claims[1].1), ("herd ÷ kernel ≤ 1.02", 4));
         assert_eq!(claims[2], ("herd ÷ bind in the last third ≤ 1.01", 4, 1.01));

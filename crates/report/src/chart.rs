@@ -78,7 +78,7 @@ fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std
         let label = format!("{:.1}{ratio}", placement.seconds.median);
         area.draw_text(&label, &font(13.0), (x(placement.seconds.max) + 8, middle - 7))?;
     }
-    if let Some(bind) = comparison.placements.iter().find(|p| p.name == "bind") {
+    if let Some(bind) = comparison.placement("bind") {
         let at = x(bind.seconds.median);
         area.draw(&PathElement::new([(at, HEAD as i32 - 6), (at, bottom)], TEXT.stroke_width(1)))?;
     }

@@ -181,6 +181,12 @@ impl Until {
 }
 
 impl Comparison {
+    /// The result of a placement, if it was measured.
+    #[must_use]
+    pub fn placement(&self, name: &str) -> Option<&PlacementResult> {
+        self.placements.iter().find(|one| one.name == name)
+    }
+
     /// Sums up cells, one result per placement that has any, in the order of `names`.
     #[must_use]
     pub fn placements(names: &[String], cells: &[Cell]) -> Vec<PlacementResult> {
