@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use numaherd_model::{
-    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, Task, TaskId,
+    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
 };
 
 /// Free memory a destination keeps above its high watermark, per mille of the node's memory.
@@ -242,11 +242,6 @@ impl Checker {
     }
 }
 
-/// The node that a task counts for where no plan sends it elsewhere.
-fn is_on(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
-    task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu))
-}
-
 /// Refuses tasks that would come to nodes that are too full without those that were refused, until there are none.
 fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Problem>]) {
     let is_place = |action: &Action| matches!(action, Action::PlaceTask { .. });
@@ -259,7 +254,8 @@ fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Proble
         for (action, problem) in plan.actions.iter().zip(&mut *problems) {
             let Action::PlaceTask { task, node, .. } = action else { continue };
             let task = snapshot.task(*task).filter(|task| task.claims_cpu() && problem.is_none());
-            let here = task.and_then(|task| is_on(task, snapshot)).filter(|here| here != node);
+            let here =
+                task.and_then(|task| task.node(&snapshot.topology)).filter(|here| here != node);
             if let (Some(here), Some(overloaded)) = (here, planned.overloaded(*node)) {
                 *problem = Some(overloaded);
                 *planned.load.entry(*node).or_default() -= 1;
@@ -293,7 +289,7 @@ impl Planned {
         let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
         let claims = busy.clone().count();
         for task in busy {
-            let here = || is_on(task, snapshot);
+            let here = || task.node(&snapshot.topology);
             if let Some(node) = destinations.get(&task.id).copied().or_else(here) {
                 *load.entry(node).or_default() += 1;
             }

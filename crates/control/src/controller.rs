@@ -210,7 +210,7 @@ impl<P: Placement> Controller<P> {
             self.untold = true;
         }
         self.awake.turned(plan.converged);
-        self.watch.turned(plan.converged.then_some(plan.strength_permille));
+        self.watch.turned(plan.converged.then_some(plan.strength_permille), &snapshot);
         Ok((snapshot, plan))
     }
 

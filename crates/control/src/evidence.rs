@@ -130,7 +130,7 @@ impl Evidence {
 }
 
 /// The region of a fault.
-fn place(fault: &HintingFault) -> Option<u64> {
+pub fn place(fault: &HintingFault) -> Option<u64> {
     fault.address.map(|address| address / REGION_BYTES * REGION_BYTES)
 }
 

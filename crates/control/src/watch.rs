@@ -11,8 +11,18 @@
 //!
 //! Example: 120 ‰ of the use was remote when all had converged. Of 16 faults since then 1.9 are
 //! expected to be remote: 7 tell of another phase, 6 do not.
+//!
+//! A slow scan goes by addresses. In a region that several nodes use more is remote than on the whole, and while
+//! the scan is there that is what is usual. Example: where two nodes use a region alike, 8 of 16 faults there are
+//! expected to be remote, and all 16 do not tell of another phase.
 
-use numaherd_model::{Action, FaultFlags, HintingFault, Nanos, Plan, Reason};
+use std::collections::BTreeMap;
+
+use numaherd_model::{
+    Action, FaultFlags, HintingFault, Nanos, NodeId, Plan, Reason, Region, Snapshot, Task, TaskId,
+};
+
+use crate::evidence::place;
 
 /// Remote faults, beyond twice what is usual, that are not noise. Guessed: a thread's slice of a few
 /// huge pages.
@@ -40,6 +50,8 @@ pub struct Watch {
     on: bool,
     /// Per mille of use that was local when all had converged, while that stands.
     settled: Option<u32>,
+    /// Per mille that was remote then in regions where it was more than on the whole, by process and address.
+    regions: BTreeMap<(u32, u64), u32>,
     /// When it was stirred last.
     last: Option<Nanos>,
     /// When something was done last.
@@ -50,7 +62,7 @@ impl Watch {
     /// Hears nothing before all has converged.
     #[must_use]
     pub fn new(on: bool) -> Watch {
-        Watch { on, settled: None, last: None, acted: None }
+        Watch { on, settled: None, regions: BTreeMap::new(), last: None, acted: None }
     }
 
     /// Whether these faults, all since the last turn, tell of another phase.
@@ -70,9 +82,10 @@ impl Watch {
         let remote = faults.iter().filter(|fault| is_remote(fault));
         let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
         let seen = u64::from(1000 - local.min(1000));
-        let usual = |fault: &HintingFault| match fault.is_on_base_page() {
-            true => seen.max(USUAL_PERMILLE),
-            false => seen,
+        let usual = |fault: &HintingFault| {
+            let least = if fault.is_on_base_page() { USUAL_PERMILLE } else { 0 };
+            let there = place(fault).and_then(|start| self.regions.get(&(fault.tgid, start)));
+            seen.max(least).max(there.map_or(0, |&permille| u64::from(permille)))
         };
         let usual: u64 = faults.iter().map(usual).sum();
         pages >= MIN_PAGES && count * 1000 > 2 * usual + beyond * 1000
@@ -97,9 +110,19 @@ impl Watch {
         self.last = Some(now);
     }
 
-    /// What the turn found: how much is local, if all has converged.
-    pub fn turned(&mut self, settled: Option<u32>) {
+    /// What the turn found: how much is local, on the whole and in each region, if all has converged.
+    pub fn turned(&mut self, settled: Option<u32>, snapshot: &Snapshot) {
         self.settled = settled;
+        self.regions.clear();
+        let Some(local) = settled else { return };
+        let node = |task: &Task| Some((task.id, task.node(&snapshot.topology)?));
+        let nodes: BTreeMap<TaskId, NodeId> = snapshot.tasks.iter().filter_map(node).collect();
+        let remote = |region: &Region| {
+            let permille = region.remote_permille(|task| nodes.get(&task).copied());
+            ((region.id.process.tgid, region.id.start), permille)
+        };
+        let regions = snapshot.regions.iter().map(remote);
+        self.regions = regions.filter(|(_, permille)| permille + local > 1000).collect();
     }
 
     /// Something was done then.
@@ -122,7 +145,7 @@ pub fn split(faults: &[HintingFault]) -> (&[HintingFault], &[HintingFault]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numaherd_model::scene::task_id;
+    use numaherd_model::scene::{Scene, task_id};
     use numaherd_model::{CpuId, NodeId, Pages};
 
     fn faults(local: usize, remote: usize, pages: u64, at: u64) -> Vec<HintingFault> {
@@ -146,14 +169,14 @@ mod tests {
     fn more_than_twice_the_usual_and_three_is_another_phase() {
         let mut watch = Watch::new(true);
         assert!(!watch.is_stirred(&faults(0, 100, 512, 1)), "nothing has converged");
-        watch.turned(Some(880));
+        watch.turned(Some(880), &scene());
         // 16 × 0.12 × 2 + 3 = 6.84
         assert!(watch.is_stirred(&faults(9, 7, 512, 1)));
         assert!(!watch.is_stirred(&faults(10, 6, 512, 1)));
         // 47 base pages are no working set
         assert!(!watch.is_stirred(&faults(0, 47, 1, 1)) && watch.is_stirred(&faults(0, 48, 1, 1)));
         // a fifth of base pages may be remote, however local all was: 200 + 3
-        watch.turned(Some(1000));
+        watch.turned(Some(1000), &scene());
         assert!(!watch.is_stirred(&faults(797, 203, 1, 1)));
         assert!(watch.is_stirred(&faults(796, 204, 1, 1)));
         // and of huge pages three: two of eight threads pass on their slices to another node
@@ -161,15 +184,41 @@ mod tests {
             watch.is_stirred(&faults(27, 9, 512, 1)) && !watch.is_stirred(&faults(33, 3, 512, 1))
         );
         // where half is remote anyway, nothing tells
-        watch.turned(Some(500));
+        watch.turned(Some(500), &scene());
         assert!(!watch.is_stirred(&faults(0, 100, 512, 1)));
         assert!(!Watch::new(false).is_stirred(&faults(0, 100, 512, 1)));
+    }
+
+    fn scene() -> Snapshot {
+        Scene::two_by_four().snapshot()
+    }
+
+    #[test]
+    fn where_several_nodes_use_a_region_as_many_are_remote_as_they_do_from_afar() {
+        let mut scene = Scene::two_by_four();
+        scene.task(2, 0, 1000);
+        scene.task(3, 4, 1000);
+        scene.region(0, &[(2, 512), (3, 512)], &[(0, 512)]);
+        scene.region(1, &[(2, 512)], &[(0, 512)]);
+        let mut watch = Watch::new(true);
+        watch.turned(Some(750), &scene.snapshot());
+        let there = |index: u64, remote| {
+            let at = |fault| HintingFault { address: Some((1 << 30) + (index << 21)), ..fault };
+            faults(16 - remote, remote, 512, 1).into_iter().map(at).collect::<Vec<_>>()
+        };
+        // 16 × 0.5 × 2 + 3 = 19
+        assert!(!watch.is_stirred(&there(0, 16)));
+        // 16 × 0.25 × 2 + 3 = 11
+        assert!(watch.is_stirred(&there(1, 12)) && !watch.is_stirred(&there(1, 11)));
+        assert!(watch.is_stirred(&there(2, 12)), "of which nothing is known");
+        watch.turned(Some(750), &Scene::two_by_four().snapshot());
+        assert!(watch.is_stirred(&there(0, 16)), "what was known is of another time");
     }
 
     #[test]
     fn too_few_faults_to_tell_by_that_are_enough_where_they_make_a_task_go() {
         let mut watch = Watch::new(true);
-        watch.turned(Some(1000));
+        watch.turned(Some(1000), &scene());
         let few = faults(0, 3, 512, 1);
         assert!(!watch.is_stirred(&few));
         let plan = |reason| {
@@ -184,7 +233,7 @@ mod tests {
         assert!(!watch.is_surprised(&Plan::default(), &few));
         assert!(!watch.is_surprised(&plan(Reason::Hold { permille: 750 }), &few));
         assert!(!watch.is_surprised(&goes, &faults(3, 0, 512, 1)));
-        watch.turned(None);
+        watch.turned(None, &scene());
         assert!(!watch.is_surprised(&goes, &few), "nothing has converged");
     }
 
@@ -199,9 +248,9 @@ mod tests {
     #[test]
     fn who_was_disturbed_for_nothing_is_left_in_peace() {
         let mut watch = Watch::new(true);
-        watch.turned(Some(1000));
+        watch.turned(Some(1000), &scene());
         watch.stirred(Nanos(1_000_000_000));
-        watch.turned(Some(1000));
+        watch.turned(Some(1000), &scene());
         assert!(!watch.is_stirred(&faults(0, 100, 512, 20)));
         assert!(watch.is_stirred(&faults(0, 100, 512, 21)));
         watch.acted(Nanos(2_000_000_000));

@@ -118,6 +118,12 @@ impl Task {
     pub fn fault_pages(&self) -> u64 {
         self.faults.iter().map(|on| on.private + on.shared).sum()
     }
+
+    /// The node it is on, or is kept on: what it counts for where no plan sends it elsewhere.
+    #[must_use]
+    pub fn node(&self, topology: &Topology) -> Option<NodeId> {
+        self.home.or_else(|| topology.node_of_cpu(self.last_cpu))
+    }
 }
 
 /// A task's share of a region.
@@ -161,6 +167,22 @@ impl Region {
     #[must_use]
     pub fn pages_on(&self, node: NodeId) -> Pages {
         self.pages.iter().find(|(n, _)| *n == node).map_or(Pages(0), |(_, p)| *p)
+    }
+
+    /// Per mille of its use that is by tasks on another node than its pages, with users where this says; those of
+    /// whom it says nothing do not count.
+    ///
+    /// Example: all pages on node 0, three faults by a task there and one by a task on node 1: 250.
+    #[must_use]
+    pub fn remote_permille(&self, node_of: impl Fn(TaskId) -> Option<NodeId>) -> u32 {
+        let known = self.known_pages().0;
+        let (mut far, mut all) = (0, 0);
+        for user in &self.users {
+            let Some(node) = node_of(user.task) else { continue };
+            far += user.faults * (known - self.pages_on(node).0);
+            all += user.faults * known;
+        }
+        (far * 1000).checked_div(all).unwrap_or(0) as u32
     }
 }
 

@@ -45,6 +45,9 @@ pub enum Event {
         faults: u64,
         /// Tasks looked after.
         tasks: u64,
+        /// Another phase of the program was heard to begin.
+        #[serde(default)]
+        stirred: bool,
         /// Why nothing is decided yet, if so.
         waiting: Option<Waiting>,
     },

@@ -345,6 +345,7 @@ impl Runner {
             converged: turn.plan.converged,
             faults: turn.faults as u64,
             tasks: turn.snapshot.tasks.len() as u64,
+            stirred: turn.snapshot.stirred,
             waiting: turn.plan.waiting.clone(),
         };
         // A converged run may go on for months.
@@ -354,8 +355,7 @@ impl Runner {
         self.told = turn.plan.converged.then_some(turn.plan.strength_permille);
         let mut said = Vec::new();
         for (action, outcome) in turn.plan.actions.iter().zip(&turn.outcomes) {
-            let placed = matches!(action, Action::PlaceTask { .. });
-            if placed && matches!(outcome, Outcome::Done { .. }) {
+            if matches!((action, outcome), (Action::PlaceTask { .. }, Outcome::Done { .. })) {
                 self.summary.tasks_placed += 1;
             }
             let told = format!("{action} [{outcome}]");

@@ -51,7 +51,7 @@ pub fn project(
 ) -> Projection {
     let (before, cpus) = (local_share(&snapshot), cpus_found(&snapshot));
     let begin: BTreeMap<TaskId, Option<NodeId>> =
-        snapshot.tasks.iter().map(|task| (task.id, node_of(task, &snapshot))).collect();
+        snapshot.tasks.iter().map(|task| (task.id, task.node(&snapshot.topology))).collect();
     let (mut pages, mut quiet, mut steps) = (0, 0, 0);
     while quiet < QUIET && steps < MOST_STEPS {
         let plan = placement.decide(&snapshot);
@@ -62,7 +62,7 @@ pub fn project(
     let moved: BTreeSet<TaskId> = snapshot
         .tasks
         .iter()
-        .filter(|task| begin.get(&task.id) != Some(&node_of(task, &snapshot)))
+        .filter(|task| begin.get(&task.id) != Some(&task.node(&snapshot.topology)))
         .map(|task| task.id)
         .collect();
     Projection {
@@ -120,11 +120,6 @@ fn refill(snapshot: &mut Snapshot, node: NodeId, pages: Pages, more: bool) {
         state.free =
             Pages(if more { free.saturating_add(pages.0) } else { free.saturating_sub(pages.0) });
     }
-}
-
-/// Where a task is, or is kept.
-fn node_of(task: &Task, snapshot: &Snapshot) -> Option<NodeId> {
-    task.home.or_else(|| snapshot.topology.node_of_cpu(task.last_cpu))
 }
 
 /// The local share of what the tasks use, by how busy they are.

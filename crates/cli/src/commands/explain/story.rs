@@ -48,6 +48,8 @@ pub struct Summary {
     pub converged: bool,
     /// When it first had nothing left to do.
     pub converged_seconds: Option<f64>,
+    /// When another phase of the program was heard to begin.
+    pub phases_seconds: Vec<f64>,
     /// What was waited for, and how many looks long.
     pub waited: BTreeMap<String, u64>,
 }
@@ -94,11 +96,14 @@ pub fn summary(lines: &[Line]) -> Summary {
         match &line.event {
             Event::Begin { about, .. } => sum.about = Some(about.clone()),
             Event::Action { action, outcome } => count(&mut sum, action, outcome),
-            Event::State { strength_permille, converged, waiting, .. } => {
+            Event::State { strength_permille, converged, stirred, waiting, .. } => {
                 sum.strength_permille = Some(*strength_permille);
                 sum.converged = *converged;
                 if *converged && sum.converged_seconds.is_none() {
                     sum.converged_seconds = Some(seconds(line));
+                }
+                if *stirred {
+                    sum.phases_seconds.push(seconds(line));
                 }
                 if let Some(waiting) = waiting {
                     *sum.waited.entry(told_of(waiting)).or_insert(0) += 1;
@@ -161,6 +166,11 @@ impl Summary {
         for (what, looks) in &self.waited {
             told.push(format!("decided nothing at {looks} looks, waiting for {what}"));
         }
+        if !self.phases_seconds.is_empty() {
+            let at = self.phases_seconds.iter().map(|at| format!("{at:.1} s"));
+            let at = at.collect::<Vec<_>>().join(", ");
+            told.push(format!("its tasks went on to other memory, or seemed to, at {at}"));
+        }
         told.push(match (self.strength_permille, self.converged, self.converged_seconds) {
             (None, ..) => "it never came to look".into(),
             (Some(local), true, Some(at)) => {
@@ -215,24 +225,25 @@ mod tests {
             reason: Reason::UsersThere { permille: 990 },
         };
         let refused = Refusal { busy: 12, ..Refusal::default() };
-        let state = |converged, waiting| Event::State {
+        let state = |converged, stirred, waiting| Event::State {
             strength_permille: 951,
             converged,
             faults: 7,
             tasks: 2,
+            stirred,
             waiting,
         };
         let act = |action: &Action, outcome| Event::Action { action: action.clone(), outcome };
         let gone = || Outcome::Skipped(SkipReason::Gone);
         let checked = SkipReason::Checked { problem: "node 1 is full".into() };
         let events = [
-            state(false, Some(Waiting::Evidence { known: 1, busy: 2 })),
+            state(false, true, Some(Waiting::Evidence { known: 1, busy: 2 })),
             act(&place(5, 1), Outcome::Done { moved: Pages(0) }),
             act(&pages, Outcome::Partial { moved: Pages(500), refused }),
             act(&place(6, 1), gone()),
             act(&place(6, 1), gone()),
             act(&place(6, 1), Outcome::Skipped(checked)),
-            state(true, None),
+            state(true, false, None),
         ];
         let line = |(event, t): (Event, u64)| Line { v: VERSION, t: Nanos(t * 500_000_000), event };
         events.into_iter().zip(1..).map(line).collect()
@@ -265,6 +276,10 @@ mod tests {
         assert_eq!((sum.tasks_placed, sum.pages_moved, sum.pages_refused.busy), (1, 500, 12));
         assert_eq!(sum.not_done.values().sum::<u64>(), 3);
         assert_eq!((sum.seconds, sum.converged_seconds), (3.5, Some(3.5)));
+        assert_eq!(sum.phases_seconds, [0.5]);
+        assert!(
+            sum.lines().iter().any(|told| told.contains("other memory, or seemed to, at 0.5 s"))
+        );
         assert!(sum.why_nothing().contains("never planned"), "{}", sum.why_nothing());
         let waiting = summary(&log()[..1]);
         assert!(waiting.why_nothing().contains("faults of more"), "{}", waiting.why_nothing());
