@@ -13,6 +13,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::demand::{Amounts, Bundle, DemandTask, Regions, SHARE, SLIT_UNIT};
 use crate::objects::twins;
+use crate::part::{self, Part};
 use crate::teams;
 
 /// A user with fewer faults in a region than 1 in this many of its heaviest user's is left out.
@@ -31,7 +32,7 @@ const LITTLE_SHARED_PERMILLE: u64 = 150;
 
 /// Sharing from which a process is taken to share each of its regions alike. Guessed: tasks that sweep
 /// over the same memory in step are seen one after the other less often than chance would have it.
-const WHOLLY_SHARED_PERMILLE: u64 = 700;
+pub const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
 /// What a second lost in each second weighs: at SLIT 20 a memory-bound task is taken to lose half of its time.
 /// Guessed; it only weighs moving pages against leaving them.
@@ -87,8 +88,8 @@ struct Mates {
     process: ProcessId,
     permille: u64,
     tasks: Vec<usize>,
-    /// Whether that surely is a part, so that each region tells whether it is of it.
-    partly: bool,
+    /// Where that surely is a part: each region tells whether it is of it.
+    part: Option<Part>,
     /// The team of each, where there are several.
     teams: Option<Vec<usize>>,
 }
@@ -121,6 +122,12 @@ impl Mates {
         self.teams = Some(teams);
     }
 
+    /// How many tasks share what is shared, in the mean of the teams.
+    fn in_a_team(&self) -> u64 {
+        let teams = self.teams.iter().flatten().max().map_or(1, |last| last + 1);
+        (self.tasks.len() / teams) as u64
+    }
+
     /// The tasks that share a region with these users: those of their team, if they are of one.
     fn of_region(&self, users: &Amounts) -> Cow<'_, [usize]> {
         let all = || Cow::Borrowed(self.tasks.as_slice());
@@ -132,14 +139,6 @@ impl Mates {
         let mates = self.tasks.iter().zip(teams).filter(|(_, team)| !one || **team == first);
         mates.map(|(task, _)| *task).collect()
     }
-}
-
-/// Whether the process shares a part of its memory and not all: by two standard deviations of a share
-/// seen in so many pairs.
-fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
-    let samples = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples).max(1);
-    let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
-    permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
 }
 
 /// All busy tasks, by process and then by index.
@@ -165,12 +164,14 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
         let shared = shared_permille(snapshot, together).unwrap_or(0);
         let few = together.len() <= MANY_MATES;
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
-        let partly = few && is_part(snapshot, process, permille);
+        let is_part = few && part::is_part(snapshot, process, permille);
         let tasks = together.iter().map(|(_, task)| *task).collect();
-        let mut mates = Mates { process, permille, tasks, partly, teams: None };
+        let mut mates = Mates { process, permille, tasks, part: None, teams: None };
         if tell_teams {
             mates.split(snapshot);
         }
+        let regions = is_part.then(|| snapshot.regions_of(process));
+        mates.part = regions.map(|own| Part::of(own, mates.permille, mates.in_a_team()));
         mates
     };
     by_process(&busy).map(with).collect()
@@ -280,35 +281,9 @@ fn common(
 }
 
 /// A region's users but those who hardly use it.
-fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
+pub fn in_earnest(region: &Region) -> impl Iterator<Item = &RegionUse> {
     let most = region.users.iter().map(|user| user.faults).max().unwrap_or(0);
     region.users.iter().filter(move |user| user.faults * NEGLIGIBLE >= most)
-}
-
-/// How far a region is shared, per mille, by `count` tasks that share this part of their memory, where so many
-/// users were seen in so many passes of the scan. It either is or is not. Who shares it is as likely as any
-/// other to be the next seen in it, so that no more than `u` were seen in `n` passes has the odds of `u` ÷ `count`
-/// to the power of n - u. Two of many may have passed it on from one to the other, and it is theirs; three have not.
-///
-/// Example: half of a process's memory is shared by 8. A region that one task was seen in twice is
-/// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
-fn shared_part(permille: u64, count: u64, users: u64, passes: u64) -> u64 {
-    if count < 2 || users == 2 && count > 3 {
-        return 0;
-    }
-    if users > 1 && (users * 2 > count || passes <= users) {
-        return 1000;
-    }
-    // Further ones by whoever sweeps first say no more.
-    let more = passes.saturating_sub(users).min(4) as u32;
-    let (apart, shared) = (count.pow(more) * (1000 - permille), users.pow(more) * permille);
-    shared * 1000 / (apart + shared).max(1)
-}
-
-/// How often the scan came by a region, by what it knows: each pass shows each page once.
-fn passes(region: &Region) -> u64 {
-    let faults: u64 = region.users.iter().map(|user| user.faults).sum();
-    faults.div_ceil(region.known_pages().0.max(1))
 }
 
 /// A region's users, by index and ascending, with their faults.
@@ -319,12 +294,8 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let team = mates.of_region(&users);
-        let permille = match mates.partly {
-            true => {
-                shared_part(mates.permille, team.len() as u64, users.len() as u64, passes(region))
-            }
-            false => mates.permille,
-        };
+        let of_part = |part: &Part| part.of_region(region, team.len() as u64, users.len() as u64);
+        let permille = mates.part.as_ref().map_or(mates.permille, of_part);
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
         users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);
         // Both are ascending.
@@ -439,28 +410,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_seen_in_a_region_says_whether_it_is_shared() {
-        let part = |users, passes| shared_part(500, 8, users, passes);
-        assert_eq!([part(1, 1), part(1, 2), part(1, 3)], [500, 111, 15]);
-        assert_eq!([part(1, 5), part(1, 9)], [0, 0]);
-        // Two may have passed it on, and three have not, unless nobody else comes for long.
-        assert_eq!([part(2, 2), part(2, 9)], [0, 0]);
-        assert_eq!([part(3, 3), part(3, 4), part(3, 7)], [1000, 272, 19]);
-        assert_eq!([part(5, 9), shared_part(500, 3, 2, 9)], [1000, 1000]);
-    }
-
-    #[test]
-    fn a_pass_shows_each_page_of_a_region_once() {
-        let mut scene = numaherd_model::scene::Scene::two_by_four();
-        (1..=3).for_each(|tid| scene.task(tid, 0, 1000));
-        scene.region(0, &[(1, 512)], &[(1, 512)]);
-        scene.region(1, &[(1, 512), (2, 1024)], &[(1, 512)]);
-        scene.region(2, &[(1, 5), (3, 2)], &[(0, 3), (1, 4)]);
-        let snapshot = scene.snapshot();
-        assert_eq!(snapshot.regions.iter().map(passes).collect::<Vec<_>>(), [1, 3, 1]);
-    }
-
-    #[test]
     fn with_all_tasks_on_one_node_few_pairs_do_not_matter() {
         let mut scene = numaherd_model::scene::Scene::two_by_four();
         let process = numaherd_model::scene::PROCESS;
@@ -489,17 +438,5 @@ mod tests {
         let cost = |users: usize| demand.bundles.iter().find(|b| b.users.len() == users);
         let [alone, shared] = [1, 2].map(|users| cost(users).unwrap().page_cost);
         assert_eq!((alone, shared), (25_000, 20_000), "of 8 s and of 10");
-    }
-
-    #[test]
-    fn a_part_is_one_after_enough_pairs() {
-        let mut scene = numaherd_model::scene::Scene::two_by_four();
-        let mut told = |samples, permille| {
-            scene.shared(samples, 0);
-            is_part(&scene.snapshot(), numaherd_model::scene::PROCESS, permille)
-        };
-        // 500 and twice 158, or twice 79
-        assert!(!told(10, 500) && told(40, 500));
-        assert!(!told(1000, 0) && !told(1000, 750) && !told(1000, 1000));
     }
 }

@@ -45,6 +45,7 @@ pub mod nodeset;
 pub mod objects;
 pub mod outlook;
 pub mod pages;
+pub mod part;
 pub mod relief;
 pub mod scan;
 pub mod search;

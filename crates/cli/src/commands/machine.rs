@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use numaherd_lab::machine::Description;
-use numaherd_lab::{Machine, derived};
+use numaherd_lab::{LabError, Machine, derived};
 use numaherd_model::Topology;
 
 /// A machine that can be booted.
@@ -24,6 +24,11 @@ pub fn topology(name: &str) -> Result<Topology> {
         Some(topology) => Ok(topology),
         None => match Description::find(name) {
             Ok(description) => Ok(description.topology()),
+            Err(LabError::UnknownMachine { name, .. }) => {
+                let known = || numaherd_sim::Machine::names().collect::<Vec<_>>().join(", ");
+                let unknown = |name| LabError::UnknownMachine { name, known: known() };
+                Ok(only_simulated(&name).ok_or_else(|| unknown(name))?)
+            }
             Err(error) => Ok(only_simulated(name).ok_or(error)?),
         },
     }

@@ -87,6 +87,7 @@ fn a_wrong_machine_is_one_line() {
         ("node:x", "'node:x': a number"),
         ("nodes:2", "'nodes' is no level"),
         ("3x7", "known are 2x4"),
+        ("3x7", "x5-8; or give"),
         (broken.as_str(), "line 2: a NUMANode without os_index"),
         (other.as_str(), "not hwloc's XML"),
         ("/nonexistent.xml", "No such file"),

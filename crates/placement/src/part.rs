@@ -1,0 +1,171 @@
+//! Which regions are of the part that a process shares, where it shares a part of its memory.
+//!
+//! How often a page's next touch is by another task says how much is shared, and not which regions are; who was seen in a
+//! region says that only by and by. One that the scan came by three times, and each time met the same task,
+//! hardly is shared by eight. One that three were seen in is. Two may have come by chance where all do, or have passed
+//! it on from one to the other, or share it just the two: as many as chance would show are shared, and of twice as many
+//! none is taken to be. Two passes cannot meet more than two, and tell nothing.
+//!
+//! Example: 32 regions, half of them shared by 8 tasks, and three passes. Of 16 shared regions a third, 5, should
+//! show two tasks. Five do: they are shared. Where ten do, they have been passed on.
+
+use numaherd_model::{ProcessId, Region, Snapshot};
+
+use crate::bundles::{WHOLLY_SHARED_PERMILLE, in_earnest};
+
+/// Passes from which a region that two were met in tells whether there are more: any two of them meet two at the most.
+const FEWEST_PASSES: u64 = 3;
+
+/// Passes beyond this tell no more: whoever sweeps first goes on to be first.
+const MOST_PASSES: u64 = 8;
+
+/// See the module.
+pub struct Part {
+    /// How much of the process's memory it is.
+    permille: u64,
+    /// How likely a region that two of many were seen in is of it.
+    pairs_permille: u64,
+}
+
+impl Part {
+    /// Of a process that has these regions and shares so much of them, by so many tasks each.
+    pub fn of(regions: &[Region], permille: u64, count: u64) -> Part {
+        let (mut pairs, mut by_chance) = (0, 0);
+        let often = |region: &&Region| passes(region) >= FEWEST_PASSES;
+        for region in regions.iter().filter(often) {
+            pairs += u64::from(in_earnest(region).count() == 2);
+            by_chance += permille * pair_permille(count, passes(region)) / 1000;
+        }
+        // As many as chance has are shared, and of twice as many none.
+        let pairs_permille = match by_chance {
+            0 => 0,
+            _ => 2000_u64.saturating_sub(pairs * 1_000_000 / by_chance).min(1000),
+        };
+        Part { permille, pairs_permille }
+    }
+
+    /// How far a region is shared, per mille, by `count` tasks that share this part of their memory, where so many
+    /// users were seen in it. It either is or is not. Who shares it is as likely as any other to be the next seen in it, so
+    /// that no more than `u` were seen in `n` passes has the odds of `u` ÷ `count` to the power of n - u.
+    ///
+    /// Example: half of a process's memory is shared by 8. A region that one task was seen in twice is
+    /// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
+    pub fn of_region(&self, region: &Region, count: u64, users: u64) -> u64 {
+        self.shared(count, users, passes(region))
+    }
+
+    fn shared(&self, count: u64, users: u64, passes: u64) -> u64 {
+        if count < 2 {
+            return 0;
+        }
+        if users == 2 && count > 3 {
+            return if passes < FEWEST_PASSES { 0 } else { self.pairs_permille };
+        }
+        if users > 1 && (users * 2 > count || passes <= users) {
+            return 1000;
+        }
+        // Further ones by whoever sweeps first say no more.
+        let more = passes.saturating_sub(users).min(4) as u32;
+        let (apart, shared) =
+            (count.pow(more) * (1000 - self.permille), users.pow(more) * self.permille);
+        shared * 1000 / (apart + shared).max(1)
+    }
+}
+
+/// Whether the process surely shares a part of its memory and not all: by two standard deviations of a share
+/// seen in so many pairs of touches.
+pub fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
+    let samples = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples).max(1);
+    let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
+    permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
+}
+
+/// How often the scan came by a region, by what it knows: each pass shows each page once.
+fn passes(region: &Region) -> u64 {
+    let faults: u64 = region.users.iter().map(|user| user.faults).sum();
+    faults.div_ceil(region.known_pages().0.max(1))
+}
+
+/// How likely just two of `count` tasks are seen in so many passes over what all share, per mille: any two of them,
+/// in all passes and not one of them in all.
+fn pair_permille(count: u64, passes: u64) -> u64 {
+    let passes = passes.min(MOST_PASSES) as u32;
+    let pairs = u128::from(count * count.saturating_sub(1) / 2);
+    let ways = (1_u128 << passes).saturating_sub(2);
+    (pairs * ways * 1000 / u128::from(count.max(1)).pow(passes)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::{PROCESS, Scene};
+
+    #[test]
+    fn who_is_seen_in_a_region_says_whether_it_is_shared() {
+        let part =
+            |users, passes| Part { permille: 500, pairs_permille: 70 }.shared(8, users, passes);
+        assert_eq!([part(1, 1), part(1, 2), part(1, 3)], [500, 111, 15]);
+        assert_eq!([part(1, 5), part(1, 9)], [0, 0]);
+        // Two may have passed it on, and three have not, unless nobody else comes for long.
+        assert_eq!([part(2, 2), part(2, 3), part(2, 9)], [0, 70, 70]);
+        assert_eq!([part(3, 3), part(3, 4), part(3, 7)], [1000, 272, 19]);
+        let of_three = Part { permille: 500, pairs_permille: 0 }.shared(3, 2, 9);
+        assert_eq!([part(5, 9), of_three], [1000, 1000]);
+    }
+
+    #[test]
+    fn so_many_of_those_who_share_are_met_by_chance() {
+        // Two of eight: 7/8 in two passes, 28 × 6 ÷ 512 in three, 28 × 14 ÷ 4096 in four.
+        let of_eight = |passes| pair_permille(8, passes);
+        assert_eq!([1, 2, 3, 4].map(of_eight), [0, 875, 328, 95]);
+        assert_eq!([pair_permille(2, 2), pair_permille(1, 3), pair_permille(0, 0)], [500, 0, 0]);
+        assert_eq!(of_eight(MOST_PASSES), of_eight(1000));
+    }
+
+    /// So many regions in which three passes met one task, two, and three.
+    fn seen(alone: u64, pairs: u64, more: u64) -> u64 {
+        let mut scene = Scene::two_by_four();
+        scene.busy(8);
+        for index in 0..alone + pairs + more {
+            let third = if index < alone + pairs { 2 } else { 3 };
+            let users: &[(u32, u64)] = match index < alone {
+                true => &[(1, 1536)],
+                false if third == 2 => &[(1, 1024), (2, 512)],
+                false => &[(1, 512), (2, 512), (3, 512)],
+            };
+            scene.region(index, users, &[(0, 512)]);
+        }
+        Part::of(&scene.snapshot().regions, 500, 8).pairs_permille
+    }
+
+    #[test]
+    fn as_many_pairs_as_chance_has_are_shared_and_of_twice_as_many_none() {
+        // 32 × 0.5 × 0.328 = 5.2
+        assert_eq!([seen(16, 5, 11), seen(16, 0, 16)], [1000, 1000]);
+        assert!((500..700).contains(&seen(16, 7, 9)));
+        assert_eq!([seen(16, 11, 5), seen(0, 32, 0)], [0, 0]);
+    }
+
+    #[test]
+    fn a_pass_shows_each_page_of_a_region_once() {
+        let mut scene = Scene::two_by_four();
+        (1..=3).for_each(|tid| scene.task(tid, 0, 1000));
+        scene.region(0, &[(1, 512)], &[(1, 512)]);
+        scene.region(1, &[(1, 512), (2, 1024)], &[(1, 512)]);
+        scene.region(2, &[(1, 5), (3, 2)], &[(0, 3), (1, 4)]);
+        let snapshot = scene.snapshot();
+        assert_eq!(snapshot.regions.iter().map(passes).collect::<Vec<_>>(), [1, 3, 1]);
+    }
+
+    #[test]
+    fn a_part_is_one_after_enough_pairs() {
+        let mut scene = Scene::two_by_four();
+        let mut told = |samples, permille| {
+            scene.shared(samples, 0);
+            is_part(&scene.snapshot(), PROCESS, permille)
+        };
+        // 500 and twice 158, or twice 79
+        assert!(!told(10, 500) && told(40, 500));
+        assert!(!told(1000, 0) && !told(1000, 750) && !told(1000, 1000));
+    }
+}
