@@ -30,10 +30,6 @@ const MANY_PAIRS: u64 = 32;
 /// Sharing below this, per mille, is taken for none: slices meet in a region here and there.
 const LITTLE_SHARED_PERMILLE: u64 = 150;
 
-/// Sharing from which a process is taken to share each of its regions alike. Guessed: tasks that sweep
-/// over the same memory in step are seen one after the other less often than chance would have it.
-pub const WHOLLY_SHARED_PERMILLE: u64 = 700;
-
 /// What a second lost in each second weighs: at SLIT 20 a memory-bound task is taken to lose half of its time.
 /// Guessed; it only weighs moving pages against leaving them.
 const WHOLE_TASK: u64 = 2 * SHARE * 10 * SLIT_UNIT;

@@ -11,7 +11,11 @@
 
 use numaherd_model::{ProcessId, Region, Snapshot};
 
-use crate::bundles::{WHOLLY_SHARED_PERMILLE, in_earnest};
+use crate::bundles::in_earnest;
+
+/// Sharing from which a process is taken to share each of its regions alike. Guessed: tasks that sweep
+/// over the same memory in step are seen one after the other less often than chance would have it.
+const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
 /// Passes from which a region that two were met in tells whether there are more: any two of them meet two at the most.
 const FEWEST_PASSES: u64 = 3;
