@@ -18,9 +18,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{
-    Action, FaultFlags, HintingFault, Nanos, NodeId, Plan, Reason, Region, Snapshot, Task, TaskId,
-};
+use numaherd_model::{Action, FaultFlags, HintingFault, Nanos, Plan, Reason, Region, Snapshot};
 
 use crate::evidence::place;
 
@@ -115,10 +113,9 @@ impl Watch {
         self.settled = settled;
         self.regions.clear();
         let Some(local) = settled else { return };
-        let node = |task: &Task| Some((task.id, task.node(&snapshot.topology)?));
-        let nodes: BTreeMap<TaskId, NodeId> = snapshot.tasks.iter().filter_map(node).collect();
+        let node_of = |task| snapshot.task(task)?.node(&snapshot.topology);
         let remote = |region: &Region| {
-            let permille = region.remote_permille(|task| nodes.get(&task).copied());
+            let permille = region.remote_permille(node_of);
             ((region.id.process.tgid, region.id.start), permille)
         };
         let regions = snapshot.regions.iter().map(remote);

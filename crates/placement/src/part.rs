@@ -35,10 +35,12 @@ impl Part {
     /// Of a process that has these regions and shares so much of them, by so many tasks each.
     pub fn of(regions: &[Region], permille: u64, count: u64) -> Part {
         let (mut pairs, mut by_chance) = (0, 0);
-        let often = |region: &&Region| passes(region) >= FEWEST_PASSES;
-        for region in regions.iter().filter(often) {
-            pairs += u64::from(in_earnest(region).count() == 2);
-            by_chance += permille * pair_permille(count, passes(region)) / 1000;
+        for region in regions {
+            let passes = passes(region);
+            if passes >= FEWEST_PASSES {
+                pairs += u64::from(in_earnest(region).count() == 2);
+                by_chance += permille * pair_permille(count, passes) / 1000;
+            }
         }
         // As many as chance has are shared, and of twice as many none.
         let pairs_permille = match by_chance {
@@ -130,13 +132,13 @@ mod tests {
     fn seen(alone: u64, pairs: u64, more: u64) -> u64 {
         let mut scene = Scene::two_by_four();
         scene.busy(8);
-        for index in 0..alone + pairs + more {
-            let third = if index < alone + pairs { 2 } else { 3 };
-            let users: &[(u32, u64)] = match index < alone {
-                true => &[(1, 1536)],
-                false if third == 2 => &[(1, 1024), (2, 512)],
-                false => &[(1, 512), (2, 512), (3, 512)],
-            };
+        let met: [(u64, &[(u32, u64)]); 3] = [
+            (alone, &[(1, 1536)]),
+            (pairs, &[(1, 1024), (2, 512)]),
+            (more, &[(1, 512), (2, 512), (3, 512)]),
+        ];
+        let regions = met.iter().flat_map(|&(count, users)| (0..count).map(move |_| users));
+        for (index, users) in (0..).zip(regions) {
             scene.region(index, users, &[(0, 512)]);
         }
         Part::of(&scene.snapshot().regions, 500, 8).pairs_permille

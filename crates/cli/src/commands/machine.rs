@@ -24,13 +24,19 @@ pub fn topology(name: &str) -> Result<Topology> {
         Some(topology) => Ok(topology),
         None => match Description::find(name) {
             Ok(description) => Ok(description.topology()),
-            Err(LabError::UnknownMachine { name, .. }) => {
-                let known = || numaherd_sim::Machine::names().collect::<Vec<_>>().join(", ");
-                let unknown = |name| LabError::UnknownMachine { name, known: known() };
-                Ok(only_simulated(&name).ok_or_else(|| unknown(name))?)
-            }
-            Err(error) => Ok(only_simulated(name).ok_or(error)?),
+            Err(error) => Ok(only_simulated(name).ok_or_else(|| naming_all(error))?),
         },
+    }
+}
+
+/// The error with the names of what the simulator takes too, where it tells names.
+fn naming_all(error: LabError) -> LabError {
+    match error {
+        LabError::UnknownMachine { name, .. } => {
+            let known = numaherd_sim::Machine::names().collect::<Vec<_>>().join(", ");
+            LabError::UnknownMachine { name, known }
+        }
+        error => error,
     }
 }
 
