@@ -78,11 +78,16 @@ impl Evidence {
             let before = region.touch(user, page as usize, fault);
             let pair = before.filter(|before| before.is_since(since));
             let switched = pair.is_some_and(|before| before.tid != fault.tid);
-            let near = || region.follow(fault).filter(|near| near.is_since(since));
-            if let Some(before) = pair.or_else(near) {
+            let pair = pair.map(|before| (before, fault.pages.0));
+            let near = || {
+                let before = region.follow(fault).filter(|near| near.is_since(since))?;
+                Some((before, region.known()))
+            };
+            if let Some((before, pages)) = pair.or_else(near) {
                 let none = Sharing { process: task.process, samples: 0, switches: 0 };
                 let sharing = self.sharing.entry(task.process).or_insert(none);
                 count_pair(sharing, before.tid != fault.tid);
+                region.count_pair(pages, before.tid != fault.tid);
             }
             counts.add(fault, switched);
         }

@@ -12,6 +12,9 @@ use crate::evidence::REGION_BYTES;
 /// Passes over a region that its counts remember.
 pub const PASSES: u64 = 4;
 
+/// The same for how often another task came.
+const PAIRS: u64 = 8;
+
 /// What was seen before the program went on to something else counts, once somebody was seen again, like one in
 /// so many of a pass: those who passed a region on do not share it with those who have it now. Guessed.
 const TRACE: u64 = 32;
@@ -30,6 +33,9 @@ pub struct RegionEvidence {
     /// Tasks with their faults, in pages.
     pub users: Vec<(TaskId, u64)>,
     sum: u64,
+    /// Touches before which another one is known, in pages, and of these by another task.
+    pairs: u64,
+    switches: u64,
     newest: Nanos,
     /// What is known is of before the program went on to something else.
     faded: bool,
@@ -69,6 +75,8 @@ impl RegionEvidence {
             nodes: Vec::new(),
             users: Vec::new(),
             sum: 0,
+            pairs: 0,
+            switches: 0,
             newest: Nanos(0),
             faded: false,
             leader: None,
@@ -79,8 +87,7 @@ impl RegionEvidence {
     /// of the region must be in use: stacks, and what little every program's threads have in common, are
     /// no working set.
     pub fn follow(&mut self, fault: &HintingFault) -> Option<Touch> {
-        let known: u64 = self.nodes.iter().map(|(_, pages)| pages).sum();
-        if !fault.is_on_base_page() || known * 2 < self.pages.len() as u64 {
+        if !fault.is_on_base_page() || self.known() * 2 < self.pages.len() as u64 {
             return None;
         }
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };
@@ -128,6 +135,16 @@ impl RegionEvidence {
         (before.node != NOWHERE).then_some(before)
     }
 
+    /// Counts a touch of so many pages that followed another one.
+    pub fn count_pair(&mut self, pages: u64, switched: bool) {
+        self.pairs += pages;
+        self.switches += if switched { pages } else { 0 };
+        if self.pairs > PAIRS * self.pages.len() as u64 {
+            self.pairs /= 2;
+            self.switches /= 2;
+        }
+    }
+
     /// So many pages are on another node than was known.
     fn recount(&mut self, from: u16, to: u16, pages: u64) {
         if from == to {
@@ -163,8 +180,12 @@ impl RegionEvidence {
         let node = u16::try_from(to.0).unwrap_or(NOWHERE);
         let seen = self.pages.iter_mut().filter(|page| page.node != NOWHERE);
         seen.for_each(|page| page.node = node);
-        let all = self.nodes.iter().map(|(_, pages)| pages).sum();
-        self.nodes = vec![(to, all)];
+        self.nodes = vec![(to, self.known())];
+    }
+
+    /// Pages that were seen.
+    pub fn known(&self) -> u64 {
+        self.nodes.iter().map(|(_, pages)| pages).sum()
     }
 
     /// Leaves out users without faults and those that are not wanted.
@@ -187,6 +208,8 @@ impl RegionEvidence {
             age: now.since(self.newest),
             rests: false,
             stays: false,
+            pairs: self.pairs,
+            switches: self.switches,
         }
     }
 }

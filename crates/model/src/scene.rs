@@ -118,6 +118,8 @@ impl Scene {
             users: users.map(|&(tid, faults)| RegionUse { task: task_id(tid), faults }).collect(),
             age: Nanos(0),
             rests: false,
+            pairs: 0,
+            switches: 0,
             stays: false,
         });
     }

@@ -146,6 +146,13 @@ pub struct Region {
     pub pages: Vec<(NodeId, Pages)>,
     /// Who touches it, ascending by task.
     pub users: Vec<RegionUse>,
+    /// Touches of its pages before which another one was seen, in pages. Unlike its users they are remembered when the
+    /// program goes on to something else: who uses a region changes then, and mostly not whether it is shared.
+    #[serde(default)]
+    pub pairs: u64,
+    /// Of these, by another task than the one before.
+    #[serde(default)]
+    pub switches: u64,
     /// Age of the newest evidence.
     pub age: Nanos,
     /// Its pages were refused of late: for now they stay where they are.

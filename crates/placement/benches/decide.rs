@@ -99,6 +99,8 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
             users: users.filter(|&n| n < tasks).map(of).collect(),
             age: Nanos(0),
             rests: false,
+            pairs: 0,
+            switches: 0,
             stays: false,
         }
     };

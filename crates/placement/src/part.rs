@@ -1,10 +1,13 @@
 //! Which regions are of the part that a process shares, where it shares a part of its memory.
 //!
 //! How often a page's next touch is by another task says how much is shared, and not which regions are; who was seen in a
-//! region says that only by and by. One that the scan came by three times, and each time met the same task,
-//! hardly is shared by eight. One that three were seen in is. Two may have come by chance where all do, or have passed
+//! region says that only by and by. One where each touch was by the task before hardly is shared by eight; one
+//! that three were seen in is. Two may have come by chance where all do, or have passed
 //! it on from one to the other, or share it just the two: as many as chance would show are shared, and of twice as many
-//! none is taken to be. Two passes cannot meet more than two, and tell nothing.
+//! none is taken to be.
+//!
+//! When a program goes on to something else, others use a region than before; whether it is shared mostly stays.
+//! So touches by another task than the one before are remembered then, and users are not.
 //!
 //! Example: 32 regions, half of them shared by 8 tasks, and three passes. Of 16 shared regions a third, 5, should
 //! show two tasks. Five do: they are shared. Where ten do, they have been passed on.
@@ -17,8 +20,12 @@ use crate::bundles::in_earnest;
 /// over the same memory in step are seen one after the other less often than chance would have it.
 const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
-/// Passes from which a region that two were met in tells whether there are more: any two of them meet two at the most.
-const FEWEST_PASSES: u64 = 3;
+/// Passes from which regions that two were met in are counted: one meets two only where they halve it.
+const FEWEST_PASSES: u64 = 2;
+
+/// Of the touches of memory that one task uses one in so many is by another one: it was passed on, or touched once
+/// in passing. Guessed.
+const STRAY: u64 = 16;
 
 /// Passes beyond this tell no more: whoever sweeps first goes on to be first.
 const MOST_PASSES: u64 = 8;
@@ -57,17 +64,39 @@ impl Part {
     /// Example: half of a process's memory is shared by 8. A region that one task was seen in twice is
     /// shared by 1 ÷ (1 + 8) = 111 ‰, after three times by 15 ‰.
     pub fn of_region(&self, region: &Region, count: u64, users: u64) -> u64 {
-        self.shared(count, users, passes(region))
+        let passes = passes(region);
+        match users {
+            0 | 1 => {
+                let [pairs, switches] = [region.pairs, region.switches].map(|n| times(n, region));
+                self.alone(count, pairs.max(switches + passes.saturating_sub(1)), switches)
+            }
+            _ => self.with_others(count, users, passes),
+        }
     }
 
-    fn shared(&self, count: u64, users: u64, passes: u64) -> u64 {
+    /// The same for a region that one user is seen in, by how many of its touches were by another task than the one
+    /// before: of those that `k` share `(k - 1) / k`, and hardly any of others.
+    fn alone(&self, count: u64, pairs: u64, switches: u64) -> u64 {
+        if count < 2 {
+            return 0;
+        }
+        let pow = |base: u64, times: u64| u128::from(base).pow(times as u32);
+        let switches = switches.min(MOST_PASSES);
+        let shared = u128::from(self.permille) * pow((count - 1) * STRAY, switches);
+        let apart =
+            u128::from(1000 - self.permille) * pow(count, pairs.clamp(switches, MOST_PASSES));
+        (shared * 1000 / (apart + shared).max(1)) as u64
+    }
+
+    /// For one that several are seen in.
+    fn with_others(&self, count: u64, users: u64, passes: u64) -> u64 {
         if count < 2 {
             return 0;
         }
         if users == 2 && count > 3 {
             return if passes < FEWEST_PASSES { 0 } else { self.pairs_permille };
         }
-        if users > 1 && (users * 2 > count || passes <= users) {
+        if users * 2 > count || passes <= users {
             return 1000;
         }
         // Further ones by whoever sweeps first say no more.
@@ -88,8 +117,13 @@ pub fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
 
 /// How often the scan came by a region, by what it knows: each pass shows each page once.
 fn passes(region: &Region) -> u64 {
-    let faults: u64 = region.users.iter().map(|user| user.faults).sum();
-    faults.div_ceil(region.known_pages().0.max(1))
+    times(region.users.iter().map(|user| user.faults).sum(), region).max(1)
+}
+
+/// How often all pages of a region that are known make up so many.
+fn times(pages: u64, region: &Region) -> u64 {
+    let known = region.known_pages().0.max(1);
+    (pages + known / 2) / known
 }
 
 /// How likely just two of `count` tasks are seen in so many passes over what all share, per mille: any two of them,
@@ -106,17 +140,40 @@ mod tests {
     use super::*;
     use numaherd_model::scene::{PROCESS, Scene};
 
+    const HALF: Part = Part { permille: 500, pairs_permille: 70 };
+
     #[test]
     fn who_is_seen_in_a_region_says_whether_it_is_shared() {
-        let part =
-            |users, passes| Part { permille: 500, pairs_permille: 70 }.shared(8, users, passes);
-        assert_eq!([part(1, 1), part(1, 2), part(1, 3)], [500, 111, 15]);
-        assert_eq!([part(1, 5), part(1, 9)], [0, 0]);
+        let part = |users, passes| HALF.with_others(8, users, passes);
         // Two may have passed it on, and three have not, unless nobody else comes for long.
-        assert_eq!([part(2, 2), part(2, 3), part(2, 9)], [0, 70, 70]);
+        assert_eq!([part(2, 1), part(2, 2), part(2, 9)], [0, 70, 70]);
         assert_eq!([part(3, 3), part(3, 4), part(3, 7)], [1000, 272, 19]);
-        let of_three = Part { permille: 500, pairs_permille: 0 }.shared(3, 2, 9);
-        assert_eq!([part(5, 9), of_three], [1000, 1000]);
+        assert_eq!(
+            [part(5, 9), HALF.with_others(3, 2, 9), HALF.with_others(1, 2, 2)],
+            [1000, 1000, 0]
+        );
+    }
+
+    #[test]
+    fn touches_by_another_than_the_one_before_say_whether_it_is_shared() {
+        let part = |pairs, switches| HALF.alone(8, pairs, switches);
+        assert_eq!([part(0, 0), part(1, 0), part(2, 0), part(8, 0)], [500, 111, 15, 0]);
+        // 16 × 7 ÷ 8 = 14 times as likely as before: passed on, or shared?
+        assert_eq!([part(1, 1), part(2, 1), part(3, 1), part(6, 5)], [933, 636, 179, 999]);
+        assert_eq!([HALF.alone(1, 2, 2), HALF.alone(64, 1000, 900)], [0, 999]);
+    }
+
+    #[test]
+    fn whether_it_is_shared_outlives_who_uses_it() {
+        let mut scene = Scene::two_by_four();
+        scene.busy(8);
+        scene.region(0, &[(1, 512)], &[(0, 512)]);
+        let mut told = |pairs, switches| {
+            let region = &mut scene.edit().regions[0];
+            (region.pairs, region.switches) = (pairs, switches);
+            HALF.of_region(&scene.snapshot().regions[0], 8, 1)
+        };
+        assert_eq!([told(0, 0), told(1024, 0), told(1536, 1300)], [500, 15, 999]);
     }
 
     #[test]

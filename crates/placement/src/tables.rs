@@ -90,6 +90,8 @@ pub fn stand_ins(
             users: users.iter().map(user).collect(),
             age: Default::default(),
             rests: false,
+            pairs: 0,
+            switches: 0,
             stays: false,
         }
     };

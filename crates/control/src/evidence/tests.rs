@@ -69,6 +69,39 @@ fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
     private.add(&pass(&[1, 2], 20), &snapshot);
     private.fill(&mut snapshot);
     assert_eq!((snapshot.sharing[0].samples, snapshot.sharing[0].switches), (32, 0));
+    assert_eq!((snapshot.regions[0].pairs, snapshot.regions[0].switches), (32, 0));
+}
+
+#[test]
+fn that_a_region_was_shared_is_known_when_others_use_it() {
+    let mut snapshot = snapshot(2);
+    let mut evidence = Evidence::new();
+    evidence.add(&pass(&[1, 2], 0), &snapshot);
+    (1..=2).for_each(|time| evidence.add(&pass(&[2, 1], time * 1000), &snapshot));
+    let mut told = |evidence: &mut Evidence| {
+        evidence.fill(&mut snapshot);
+        let region = &snapshot.regions[0];
+        (region.users.iter().map(|user| user.faults).sum(), region.pairs, region.switches)
+    };
+    assert_eq!(told(&mut evidence), (96_u64, 64, 32));
+    evidence.fade(Nanos(LATELY + 2_500_000_000));
+    assert_eq!(told(&mut evidence), (24, 64, 32));
+}
+
+#[test]
+fn of_how_often_a_region_changed_hands_eight_passes_are_known() {
+    let mut snapshot = snapshot(2);
+    let mut evidence = Evidence::new();
+    let all = |tid: u32, nth: u64| HintingFault {
+        pages: Pages(512),
+        time: Nanos(LATELY + nth * 1000),
+        ..fault(tid, 0x4000_0000, 0, None)
+    };
+    let faults: Vec<_> = (0..100).map(|nth| all(1 + u32::from(nth >= 50), nth)).collect();
+    evidence.add(&faults, &snapshot);
+    evidence.fill(&mut snapshot);
+    let region = &snapshot.regions[0];
+    assert!((4 * 512..=8 * 512).contains(&region.pairs) && region.switches < 64);
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn region(
 ) -> Region {
     let faults = pages.iter().map(|(_, pages)| pages.0).sum::<u64>() / users.len().max(1) as u64;
     let users = users.iter().map(|&task| RegionUse { task, faults }).collect();
-    Region { id, len, pages, users, age: Nanos(0), rests: stays, stays }
+    Region { id, len, pages, users, pairs: 0, switches: 0, age: Nanos(0), rests: stays, stays }
 }
 
 /// The pieces of a mapping, at multiples of their size where the kernel can use huge pages.
