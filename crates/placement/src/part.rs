@@ -12,7 +12,7 @@
 //! Example: 32 regions, half of them shared by 8 tasks, and three passes. Of 16 shared regions a third, 5, should
 //! show two tasks. Five do: they are shared. Where ten do, they have been passed on.
 
-use numaherd_model::{ProcessId, Region, Snapshot};
+use numaherd_model::{ProcessId, Region, Sharing, Snapshot};
 
 use crate::bundles::in_earnest;
 
@@ -29,6 +29,12 @@ const STRAY: u64 = 16;
 
 /// Passes beyond this tell no more: whoever sweeps first goes on to be first.
 const MOST_PASSES: u64 = 8;
+
+/// A region stays with one task if less than one in so many of its touches is by another one. Guessed.
+const SELDOM: u64 = 8;
+
+/// Regions that stay with one task from which they tell. Guessed: a slice of a few huge pages is one thread's luck.
+const FEWEST_ALONE: u64 = 8;
 
 /// See the module.
 pub struct Part {
@@ -108,11 +114,31 @@ impl Part {
 }
 
 /// Whether the process surely shares a part of its memory and not all: by two standard deviations of a share
-/// seen in so many pairs of touches.
+/// seen in so many pairs of touches, or since [`are_apart`].
 pub fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
-    let samples = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples).max(1);
+    let Some(sharing) = snapshot.sharing_of(process) else { return false };
+    let samples = sharing.samples.max(1);
     let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
-    permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
+    let is_less = permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE;
+    is_less || permille > 0 && are_apart(snapshot.regions_of(process), sharing)
+}
+
+/// Whether half as many more regions stay with one task as would if all were shared alike, by those whose touches tell.
+/// Guessed, as a half: with two touches each, where half is shared by many, twice as many do.
+///
+/// Example: half of all touches are by another task than the one before. If all memory were shared alike, of 32 regions
+/// with two such touches 8 would stay with one task. 17 do: those are not shared.
+fn are_apart(regions: &[Region], sharing: &Sharing) -> bool {
+    let stays = sharing.samples.saturating_sub(sharing.switches) * 1000 / sharing.samples.max(1);
+    let (mut alone, mut by_chance) = (0, 0);
+    for region in regions {
+        let pairs = times(region.pairs, region).min(MOST_PASSES) as u32;
+        if pairs >= 2 {
+            alone += u64::from(region.switches * SELDOM < region.pairs);
+            by_chance += (0..pairs).fold(1000, |left, _| left * stays / 1000);
+        }
+    }
+    alone >= FEWEST_ALONE && alone * 2000 > 3 * by_chance
 }
 
 /// How often the scan came by a region, by what it knows: each pass shows each page once.
@@ -230,5 +256,27 @@ mod tests {
         // 500 and twice 158, or twice 79
         assert!(!told(10, 500) && told(40, 500));
         assert!(!told(1000, 0) && !told(1000, 750) && !told(1000, 1000));
+    }
+
+    /// So many regions that changed hands at none of two touches, at one, and at both.
+    fn is_part_of(stayed: usize, once: usize, twice: usize) -> bool {
+        let mut scene = Scene::two_by_four();
+        scene.busy(8);
+        let switches = [vec![0; stayed], vec![512; once], vec![1024; twice]].concat();
+        for (index, &count) in (0..).zip(&switches) {
+            scene.region(index, &[(1, 1536)], &[(0, 512)]);
+            let region = &mut scene.edit().regions[index as usize];
+            (region.pairs, region.switches) = (1024, count);
+        }
+        scene.shared(2 * switches.len() as u64, switches.iter().sum::<u64>() / 512);
+        is_part(&scene.snapshot(), PROCESS, 690)
+    }
+
+    #[test]
+    fn it_is_one_where_more_regions_stay_with_one_task_than_by_chance() {
+        // Of 32 regions half of whose touches are by another task 8 would stay by chance.
+        assert!(is_part_of(16, 0, 16) && !is_part_of(8, 16, 8));
+        assert!(!is_part_of(12, 8, 12), "whoever sweeps first is often first again");
+        assert!(!is_part_of(7, 0, 1), "few regions are one thread's luck");
     }
 }

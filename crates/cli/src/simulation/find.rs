@@ -18,14 +18,6 @@ pub fn machine(name: &str) -> Result<Machine> {
     if name.ends_with(".toml") {
         return Ok(Machine::parse(&stem(name), name, &read(name)?)?);
     }
-    if !Path::new(name).exists() && !name.contains(':') {
-        let known: Vec<&str> = Machine::names().collect();
-        bail!(
-            "unknown machine '{name}': give one of {}, the path of a .toml or hwloc .xml file, a \
-             captured folder, or a text such as \"node:2 core:4\"",
-            known.join(", ")
-        );
-    }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
     Ok(Machine::derived(&name, &topology))

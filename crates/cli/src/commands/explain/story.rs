@@ -10,6 +10,9 @@ use numaherd_trace::Event;
 use numaherd_trace::event::Line;
 use serde::Serialize;
 
+/// So many times are shown one by one.
+const SHOWN_TIMES: usize = 6;
+
 /// Whom to tell about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
@@ -167,8 +170,7 @@ impl Summary {
             told.push(format!("decided nothing at {looks} looks, waiting for {what}"));
         }
         if !self.phases_seconds.is_empty() {
-            let at = self.phases_seconds.iter().map(|at| format!("{at:.1} s"));
-            let at = at.collect::<Vec<_>>().join(", ");
+            let at = times(&self.phases_seconds);
             told.push(format!("its tasks went on to other memory, or seemed to, at {at}"));
         }
         told.push(match (self.strength_permille, self.converged, self.converged_seconds) {
@@ -201,6 +203,16 @@ impl Summary {
 
 fn tenths(permille: u32) -> String {
     format!("{}.{} %", permille / 10, permille % 10)
+}
+
+/// Times in seconds, all of them or the last few.
+fn times(seconds: &[f64]) -> String {
+    let (before, shown) = seconds.split_at(seconds.len().saturating_sub(SHOWN_TIMES));
+    let shown = shown.iter().map(|at| format!("{at:.1} s")).collect::<Vec<_>>().join(", ");
+    match before.len() {
+        0 => shown,
+        more => format!("{shown}, and {more} x before"),
+    }
 }
 
 #[cfg(test)]
@@ -281,6 +293,8 @@ mod tests {
             sum.lines().iter().any(|told| told.contains("other memory, or seemed to, at 0.5 s"))
         );
         assert!(sum.why_nothing().contains("never planned"), "{}", sum.why_nothing());
+        let many: Vec<f64> = (1..=9).map(f64::from).collect();
+        assert_eq!(times(&many), "4.0 s, 5.0 s, 6.0 s, 7.0 s, 8.0 s, 9.0 s, and 3 x before");
         let waiting = summary(&log()[..1]);
         assert!(waiting.why_nothing().contains("faults of more"), "{}", waiting.why_nothing());
         assert!(summary(&[]).why_nothing().contains("before its first look"));
