@@ -6,7 +6,7 @@ BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
 .PHONY: demo test deps build unit lint lab-test compare slides undo-test kernel-test topology-test \
     fidelity-test speed random-loads tools-test numad advise-test latency-test conformance fuzz pft lookups migration \
-    dist results swarm manual clean
+    dist results swarm tails manual clean
 
 demo: build
 	$(BIN) compare numa02 --quick --runs 1
@@ -77,6 +77,11 @@ speed: build
 LOADS ?= 100
 random-loads: deps
 	LOADS=$(LOADS) $(CARGO) test --release --locked --package numaherd --bin numaherd random_machines -- --nocapture
+
+# The lab's workloads with many seeds, simulated: what one run in ten or in forty is like.
+tails: SEEDS ?= 40
+tails: deps
+	SEEDS=$(SEEDS) $(CARGO) test --release --locked --package numaherd --bin numaherd tails -- --nocapture
 
 # Other people's tools in the lab, unmodified.
 tools-test: build

@@ -20,7 +20,7 @@ use crate::bundles::in_earnest;
 /// over the same memory in step are seen one after the other less often than chance would have it.
 const WHOLLY_SHARED_PERMILLE: u64 = 700;
 
-/// Passes from which regions that two were met in are counted: one meets two only where they halve it.
+/// Passes from which regions that two were met in are counted: in one, two are met only where each has a piece of it.
 const FEWEST_PASSES: u64 = 2;
 
 /// Of the touches of memory that one task uses one in so many is by another one: it was passed on, or touched once

@@ -14,6 +14,8 @@ pub mod places;
 mod random_loads;
 #[cfg(test)]
 mod swarm;
+#[cfg(test)]
+mod tails;
 pub mod timeline;
 
 use anyhow::{Context, Result, bail};
