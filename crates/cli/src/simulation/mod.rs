@@ -15,6 +15,7 @@ mod random_loads;
 #[cfg(test)]
 mod swarm;
 #[cfg(test)]
+#[path = "tails/tests.rs"]
 mod tails;
 pub mod timeline;
 
