@@ -21,7 +21,7 @@ use numaherd_model::{
     Sharing, Snapshot, Task, TaskId,
 };
 
-use crate::region::{PASSES, RegionEvidence};
+use crate::region::{PASSES, RegionEvidence, count_pairs};
 
 /// Bytes in a region: the kernel's huge page.
 pub const REGION_BYTES: u64 = 2 << 20;
@@ -86,8 +86,10 @@ impl Evidence {
             if let Some((before, pages)) = pair.or_else(near) {
                 let none = Sharing { process: task.process, samples: 0, switches: 0 };
                 let sharing = self.sharing.entry(task.process).or_insert(none);
-                count_pair(sharing, before.tid != fault.tid);
-                region.count_pair(pages, before.tid != fault.tid);
+                let Sharing { samples, switches, .. } = sharing;
+                let switched = before.tid != fault.tid;
+                count_pairs([samples, switches], 1, switched, SHARING_WINDOW);
+                region.count_pair(pages, switched);
             }
             counts.add(fault, switched);
         }
@@ -137,15 +139,6 @@ impl Evidence {
 /// The region of a fault.
 pub fn place(fault: &HintingFault) -> Option<u64> {
     fault.address.map(|address| address / REGION_BYTES * REGION_BYTES)
-}
-
-fn count_pair(sharing: &mut Sharing, switched: bool) {
-    sharing.samples += 1;
-    sharing.switches += u64::from(switched);
-    if sharing.samples > SHARING_WINDOW {
-        sharing.samples /= 2;
-        sharing.switches /= 2;
-    }
 }
 
 /// A task's faults by node.

@@ -67,6 +67,16 @@ fn milliseconds(time: Nanos) -> u32 {
     (time.0 / 1_000_000) as u32
 }
 
+/// Counts pairs of touches and switches among them, of which about the last `most` are remembered.
+pub fn count_pairs([pairs, switches]: [&mut u64; 2], more: u64, switched: bool, most: u64) {
+    *pairs += more;
+    *switches += if switched { more } else { 0 };
+    if *pairs > most {
+        *pairs /= 2;
+        *switches /= 2;
+    }
+}
+
 impl RegionEvidence {
     /// Nothing is known yet.
     pub fn new(pages: usize) -> RegionEvidence {
@@ -137,12 +147,8 @@ impl RegionEvidence {
 
     /// Counts a touch of so many pages that followed another one.
     pub fn count_pair(&mut self, pages: u64, switched: bool) {
-        self.pairs += pages;
-        self.switches += if switched { pages } else { 0 };
-        if self.pairs > PAIRS * self.pages.len() as u64 {
-            self.pairs /= 2;
-            self.switches /= 2;
-        }
+        let most = PAIRS * self.pages.len() as u64;
+        count_pairs([&mut self.pairs, &mut self.switches], pages, switched, most);
     }
 
     /// So many pages are on another node than was known.

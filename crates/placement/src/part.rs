@@ -114,13 +114,14 @@ impl Part {
 }
 
 /// Whether the process surely shares a part of its memory and not all: by two standard deviations of a share
-/// seen in so many pairs of touches, or since [`are_apart`].
+/// seen in so many pairs of touches, or because regions tell ([`are_apart`]).
 pub fn is_part(snapshot: &Snapshot, process: ProcessId, permille: u64) -> bool {
-    let Some(sharing) = snapshot.sharing_of(process) else { return false };
+    let known = snapshot.sharing_of(process).filter(|_| permille > 0);
+    let Some(sharing) = known else { return false };
     let samples = sharing.samples.max(1);
     let deviation = (permille * (1000 - permille.min(1000)) / samples).isqrt();
-    let is_less = permille > 0 && permille + 2 * deviation < WHOLLY_SHARED_PERMILLE;
-    is_less || permille > 0 && are_apart(snapshot.regions_of(process), sharing)
+    permille + 2 * deviation < WHOLLY_SHARED_PERMILLE
+        || are_apart(snapshot.regions_of(process), sharing)
 }
 
 /// Whether half as many more regions stay with one task as would if all were shared alike, by those whose touches tell.

@@ -87,14 +87,15 @@ fn stem(path: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use clap::{Args, FromArgMatches};
     use numaherd_workloads::{Layout, LayoutNode, Start as LabStart};
 
     use super::*;
     use crate::args::TieArg;
 
-    fn args(words: &[&str]) -> WorkloadArgs {
+    /// What these words on a command line say of a workload.
+    pub fn args(words: &[&str]) -> WorkloadArgs {
         let command = WorkloadArgs::augment_args(clap::Command::new("w").no_binary_name(true));
         WorkloadArgs::from_arg_matches(&command.try_get_matches_from(words).unwrap()).unwrap()
     }

@@ -139,6 +139,17 @@ impl Job<'_> {
     }
 }
 
+#[cfg(test)]
+impl Job<'_> {
+    /// Seconds with so many seeds from this one on, ascending.
+    fn seconds(&self, seeds: u64) -> Result<Vec<f64>> {
+        let run = |seed| Job { seed, ..*self }.run(false).map(|finished| finished.run.seconds);
+        let mut all = (self.seed..self.seed + seeds).map(run).collect::<Result<Vec<f64>>>()?;
+        all.sort_by(f64::total_cmp);
+        Ok(all)
+    }
+}
+
 /// As a comparison has it.
 pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
     let run = &finished.run;

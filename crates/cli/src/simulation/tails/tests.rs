@@ -3,13 +3,13 @@
 //!
 //! `make tails` prints the table; `SEEDS=N` plays so many of each. A plain `cargo test` plays [`SEEDS`].
 
-use clap::{Args, FromArgMatches};
 use numaherd_placement::Mechanisms;
-use numaherd_sim::{Machine, Workload};
+use numaherd_sim::Machine;
 
 use super::dice::setting;
+use super::find::tests::args;
 use super::{Job, Kernel, find};
-use crate::args::{SimPlacement, WorkloadArgs};
+use crate::args::SimPlacement;
 
 /// Seeds of each that a plain `cargo test` plays.
 const SEEDS: u64 = 20;
@@ -26,38 +26,21 @@ const CELLS: [(&str, &str, f64); 8] = [
     ("shared", "4x2", 1.14),
 ];
 
-fn workload(name: &str, machine: &Machine) -> Workload {
-    let command = WorkloadArgs::augment_args(clap::Command::new("w").no_binary_name(true));
-    let given = command.try_get_matches_from([name]).unwrap();
-    find::lab_workload(&WorkloadArgs::from_arg_matches(&given).unwrap(), machine).unwrap()
-}
-
-/// Seconds with each seed, ascending.
-fn seconds(
-    machine: &Machine,
-    workload: &Workload,
-    placement: SimPlacement,
-    seeds: u64,
-) -> Vec<f64> {
-    let (kernel, parts) = (Kernel::Lab, Mechanisms::default());
-    let run = |seed| {
-        let job = Job { machine, workload, placement, huge_pages: true, seed, kernel, parts };
-        job.run(false).unwrap().run.seconds
-    };
-    let mut all: Vec<f64> = (1..=seeds).map(run).collect();
-    all.sort_by(f64::total_cmp);
-    all
-}
-
 #[test]
 fn herd_is_not_much_slower_with_any_seed() {
     let seeds = setting("SEEDS", SEEDS).max(1);
     println!("workload   machine    bind   herd   nine in ten   slowest   slowest over bind");
     let slower = |&(name, machine, most): &(&str, &str, f64)| {
-        let on = Machine::built_in(machine).unwrap().unwrap();
-        let workload = workload(name, &on);
-        let bind = seconds(&on, &workload, SimPlacement::Bind, 1)[0];
-        let herd = seconds(&on, &workload, SimPlacement::Herd, seeds);
+        let on = &Machine::built_in(machine).unwrap().unwrap();
+        let workload = &find::lab_workload(&args(&[name]), on).unwrap();
+        let (kernel, parts) = (Kernel::Lab, Mechanisms::default());
+        let seconds = |placement, seeds| {
+            let job =
+                Job { machine: on, workload, placement, huge_pages: true, seed: 1, kernel, parts };
+            job.seconds(seeds).unwrap()
+        };
+        let bind = seconds(SimPlacement::Bind, 1)[0];
+        let herd = seconds(SimPlacement::Herd, seeds);
         let at = |part: f64| herd[((herd.len() - 1) as f64 * part) as usize];
         let ratio = at(1.0) / bind;
         println!(
