@@ -87,7 +87,7 @@ struct Mates {
     /// Where that surely is a part: each region tells whether it is of it.
     part: Option<Part>,
     /// The team of each, where there are several.
-    teams: Option<Vec<usize>>,
+    teams: Option<Vec<Option<usize>>>,
 }
 
 impl Mates {
@@ -112,27 +112,31 @@ impl Mates {
             in_earnest(region).filter_map(mate).collect::<Users>()
         };
         let Some(teams) = teams::split(count, own.map(users_of)) else { return };
-        let (all, cuts) = (count as u64, teams.iter().max().map_or(1, |last| *last as u64 + 1));
+        self.teams = Some(teams);
+        let (all, cuts) = (count as u64, self.count_teams() as u64);
         let whole = self.permille * (all - 1);
         self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);
-        self.teams = Some(teams);
     }
 
     /// How many tasks share what is shared, in the mean of the teams.
     fn in_a_team(&self) -> u64 {
-        let teams = self.teams.iter().flatten().max().map_or(1, |last| last + 1);
-        (self.tasks.len() / teams) as u64
+        (self.tasks.len() / self.count_teams()) as u64
+    }
+
+    fn count_teams(&self) -> usize {
+        self.teams.iter().flatten().flatten().max().map_or(1, |last| last + 1)
     }
 
     /// The tasks that share a region with these users: those of their team, if they are of one.
     fn of_region(&self, users: &Amounts) -> Cow<'_, [usize]> {
         let all = || Cow::Borrowed(self.tasks.as_slice());
         let Some(teams) = &self.teams else { return all() };
-        let team = |(task, _): &(usize, u64)| self.tasks.binary_search(task).ok().map(|i| teams[i]);
+        let team =
+            |(task, _): &(usize, u64)| self.tasks.binary_search(task).ok().and_then(|i| teams[i]);
         let mut seen = users.iter().filter_map(team);
         let Some(first) = seen.next() else { return all() };
         let one = seen.all(|team| team == first);
-        let mates = self.tasks.iter().zip(teams).filter(|(_, team)| !one || **team == first);
+        let mates = self.tasks.iter().zip(teams).filter(|(_, team)| !one || **team == Some(first));
         mates.map(|(task, _)| *task).collect()
     }
 }
