@@ -111,7 +111,9 @@ impl Mates {
             };
             in_earnest(region).filter_map(mate).collect::<Users>()
         };
-        let Some(teams) = teams::split(count, own.map(users_of)) else { return };
+        let Some(mut teams) = teams::split(count, own.map(users_of)) else { return };
+        let node = |&task: &usize| snapshot.tasks[task].node(&snapshot.topology);
+        teams::lagging(&mut teams, &self.tasks.iter().map(node).collect::<SmallVec<[_; 8]>>());
         self.teams = Some(teams);
         let (all, cuts) = (count as u64, self.count_teams() as u64);
         let whole = self.permille * (all - 1);

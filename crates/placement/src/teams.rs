@@ -11,7 +11,9 @@
 //!
 //! Faults are taken by whoever comes first: one that lags behind the others of its team may hardly be
 //! seen at all. So each team must have been seen in as many regions as its size lets expect, or half.
-//! One that goes on to be seen with nobody is left out: the others' teams are told, and it is of none.
+//! One that goes on to be seen with nobody is left out and the others' teams are told. Whoever is far from its
+//! team lags, so it is taken for one of the team that is elsewhere ([`lagging`]), which mostly lets it take turns
+//! with those ([`crate::turns`]).
 //!
 //! Source: numa/core's buddies (Molnar 2012) and mainline's groups tell them by the last task on a
 //! page; here by regions, which several tasks fault in a scan.
@@ -29,8 +31,8 @@ const STRAY: u64 = 8;
 const SURE: u64 = 8;
 
 /// Pairs with one task that would have to be expected for it to be left out, if none was seen. More than what tells
-/// a cut, since most that are not seen yet soon are. Guessed; `docs/results/herd.md` has what 12 and 16 do.
-const LEFT_OUT: u64 = 14;
+/// a cut, since most that are not seen yet soon are. Guessed; `docs/results/herd.md` has what others do.
+const LEFT_OUT: u64 = 12;
 
 /// The team of each of `count` tasks, from 0; none where they are one, or it cannot be told, nor of a task that
 /// lags behind. `regions` are the users of each, ascending, with their faults.
@@ -93,6 +95,24 @@ pub fn split(
     Some(team.into_iter().map(|one| names.binary_search(&one).ok()).collect())
 }
 
+/// Takes each task of no team for one of the only team that has nobody on its node, if there is just one: beside
+/// its own it would keep up and be seen with them, and far from them it is slower and comes after. `nodes` are
+/// the tasks' own.
+pub fn lagging<N: PartialEq>(teams: &mut [Option<usize>], nodes: &[N]) {
+    let count = teams.iter().flatten().max().map_or(0, |last| last + 1);
+    let of_node = |node: &N, team: usize| {
+        let mut all = teams.iter().zip(nodes);
+        all.any(|(of, there)| *of == Some(team) && there == node)
+    };
+    let elsewhere = |node: &N| {
+        let mut found = (0..count).filter(|&team| !of_node(node, team));
+        found.next().filter(|_| found.next().is_none())
+    };
+    let told = |(of, node): (&Option<usize>, &N)| of.or_else(|| elsewhere(node));
+    let all: SmallVec<[Option<usize>; FEW]> = teams.iter().zip(nodes).map(told).collect();
+    teams.copy_from_slice(&all);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,12 +164,27 @@ mod tests {
     fn others_are_told_apart_where_one_goes_on_to_be_seen_with_nobody() {
         let ring = [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (5, 6), (3, 6), (3, 5), (4, 6)];
         let times = |times| told(8, &pairs(&ring.repeat(times)));
-        // Of 54 pairs a quarter would show the eighth task, 13; of 63, 15.
-        assert_eq!(times(6), None);
-        assert_eq!(times(7), Some(vec![0, 0, 0, 1, 1, 1, 1, NONE]));
+        // Of 45 pairs a quarter would show the eighth task, 11; of 54, 13.
+        assert_eq!(times(5), None);
+        assert_eq!(times(6), Some(vec![0, 0, 0, 1, 1, 1, 1, NONE]));
         // If it is seen alone in a region or two, it lags behind all the same.
-        let alone = [pairs(&ring.repeat(7)), vec![vec![(7, 1)]]].concat();
+        let alone = [pairs(&ring.repeat(6)), vec![vec![(7, 1)]]].concat();
         assert_eq!(told(8, &alone), Some(vec![0, 0, 0, 1, 1, 1, 1, NONE]));
+    }
+
+    #[test]
+    fn whoever_lags_is_of_the_team_that_is_elsewhere() {
+        let told = |nodes: [u8; 8]| {
+            let mut teams = [0, 0, 0, 1, 1, 1, 1].map(Some).to_vec();
+            teams.push(None);
+            lagging(&mut teams, &nodes);
+            teams[7]
+        };
+        assert_eq!(told([0, 0, 0, 1, 1, 1, 1, 0]), Some(1));
+        assert_eq!(told([0, 0, 0, 1, 1, 1, 1, 1]), Some(0));
+        // Beside some of both teams, or of neither.
+        assert_eq!(told([0, 0, 0, 1, 1, 1, 0, 0]), None);
+        assert_eq!(told([0, 0, 0, 1, 1, 1, 1, 2]), None);
     }
 
     #[test]

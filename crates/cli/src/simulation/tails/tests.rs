@@ -20,8 +20,7 @@ const CELLS: [(&str, &str, f64); 8] = [
     ("numa01", "4x2", 1.11),
     ("overcommit", "2x4", 1.03),
     ("overcommit", "4x2", 0.91),
-    // One of these seeds takes 1.06; of a thousand 26 take over 1 (docs/results/herd.md).
-    ("uneven", "2x4", 1.07),
+    ("uneven", "2x4", 1.0),
     ("uneven", "4x2", 1.07),
     ("shared", "2x4", 1.04),
     ("shared", "4x2", 1.14),
@@ -58,11 +57,12 @@ fn herd_is_not_much_slower_with_any_seed() {
     assert!(seeds != SEEDS || slower.is_empty(), "{slower:?}");
 }
 
-/// Eleven were before a thread that is seen with nobody was left out of telling teams.
+/// Eleven were before a thread that is seen with nobody was left out of telling teams, and five before it was
+/// taken for one of the team that is elsewhere.
 #[test]
 fn few_seeds_of_uneven_are_slower_than_bind() {
     let bind = seconds("uneven", "2x4", SimPlacement::Bind, 1)[0];
     let herd = seconds("uneven", "2x4", SimPlacement::Herd, 200);
     let slower = herd.iter().filter(|&&seconds| seconds > bind).count();
-    assert!(slower <= 6, "{slower} of 200");
+    assert!(slower <= 1, "{slower} of 200");
 }
