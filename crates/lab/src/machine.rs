@@ -11,7 +11,9 @@ use numaherd_model::{Bytes, NodeId, Topology};
 use serde::Deserialize;
 
 use crate::memory::{Coherence, Links, Llc, MemorySpec, Neighbourhood, Prefetch, Routes};
-use crate::{LabError, derived, firmware, hwloc, synthetic};
+use crate::{LabError, derived, hwloc, synthetic};
+
+mod check;
 
 /// Machines that come with numaherd.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -27,9 +29,6 @@ const BUILT_IN: &[(&str, &str)] = &[
     ("sparse", include_str!("../../../machines/sparse.toml")),
     ("two-socket", include_str!("../../../machines/two-socket.toml")),
 ];
-
-/// QEMU's TCG runs one host thread per CPU; beyond this no dilation makes sense.
-const MOST_CPUS: u32 = 64;
 
 /// One emulated machine.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -121,9 +120,6 @@ pub struct Distance {
     pub latency_ns: Vec<Vec<u64>>,
 }
 
-/// No memory takes longer: a second.
-const MOST_LATENCY_NS: u64 = 1_000_000_000;
-
 /// Nanoseconds of a local miss where a file gives none. Published: the order of two-socket
 /// servers.
 const LOCAL_NS: u64 = 100;
@@ -168,116 +164,8 @@ impl Machine {
             let rows = machine.distance.slit.iter().map(|row| row.iter().map(scale).collect());
             machine.distance.latency_ns = rows.collect();
         }
-        machine.check().map_err(fail)?;
+        machine.check().map_err(|wrong| fail(wrong.told(text)))?;
         Ok(machine)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let nodes = self.node.len();
-        if nodes == 0 {
-            return Err("there is no [[node]]".into());
-        }
-        let bytes = |node: &NodeSpec| node.memory_mib.checked_mul(1 << 20);
-        let all = self.node.iter().try_fold(0_u64, |sum, node| sum.checked_add(bytes(node)?));
-        if all.is_none() {
-            return Err("memory_mib: in all more bytes than 64 bits tell".into());
-        }
-        if !self.node.is_sorted_by(|a, b| a.id < b.id) {
-            return Err("node ids must ascend".into());
-        }
-        let Distance { slit, latency_ns } = &self.distance;
-        if !is_square(slit, nodes) {
-            return Err(format!("distance.slit must be {nodes} rows of {nodes}"));
-        }
-        if !is_square(latency_ns, nodes) {
-            return Err(format!("distance.latency_ns must be {nodes} rows of {nodes}"));
-        }
-        if let Some(ns) = latency_ns.iter().flatten().find(|&&ns| ns > MOST_LATENCY_NS) {
-            return Err(format!("distance.latency_ns: {ns}: a second (1_000_000_000) at the most"));
-        }
-        for (i, row) in self.distance.slit.iter().enumerate() {
-            let wrong = |(j, &d): (usize, &u32)| {
-                if i == j { d != 10 } else { !(11..=254).contains(&d) }
-            };
-            if row.iter().enumerate().any(wrong) {
-                return Err("distance.slit: 10 on the diagonal, 11 to 254 elsewhere".into());
-            }
-        }
-        let cpus: u64 = self.node.iter().map(|node| u64::from(node.cpus)).sum();
-        if !(1..=u64::from(MOST_CPUS)).contains(&cpus) {
-            return Err(format!("{cpus} CPUs in all: 1 to {MOST_CPUS} can be emulated"));
-        }
-        if self.memory_mib() < 1024 {
-            return Err("less than 1024 MiB in all: the kernel and its files need that".into());
-        }
-        if let Some(node) = self.node.iter().find(|node| node.id > firmware::HIGHEST_NODE) {
-            return Err(format!("node id {}: at most {}", node.id, firmware::HIGHEST_NODE));
-        }
-        if self.node.iter().any(|node| node.memory_mib == 0 && node.cpus == 0) {
-            return Err("a node needs cpus or memory_mib".into());
-        }
-        if self.cpu.instructions_per_second == 0 {
-            return Err("cpu.instructions_per_second must not be 0".into());
-        }
-        if !self.cache.line_bytes.is_power_of_two() {
-            return Err("cache.line_bytes must be a power of two".into());
-        }
-        self.check_sets("cache", self.cache.bytes, self.cache.ways)?;
-        self.check_cores()?;
-        self.check_memory()
-    }
-
-    fn check_sets(&self, field: &str, bytes: u64, ways: u32) -> Result<(), String> {
-        let set_bytes = u64::from(self.cache.line_bytes) * u64::from(ways);
-        let whole = (1..=64).contains(&ways) && bytes.is_multiple_of(set_bytes);
-        if whole && (bytes / set_bytes).is_power_of_two() {
-            return Ok(());
-        }
-        Err(format!("{field}: ways must be 1 to 64, and bytes / line_bytes / ways a power of two"))
-    }
-
-    fn check_cores(&self) -> Result<(), String> {
-        let threads = self.cpu.threads_per_core;
-        if threads == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(threads)) {
-            return Err("cpu.threads_per_core must divide the CPUs of every node".into());
-        }
-        match self.cpu.smt_speedup_percent {
-            Some(_) if threads != 2 => {
-                Err("cpu.smt_speedup_percent needs cpu.threads_per_core = 2".into())
-            }
-            Some(percent) if !(100..=200).contains(&percent) => {
-                Err(format!("cpu.smt_speedup_percent: {percent} is not from 100 to 200"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn check_memory(&self) -> Result<(), String> {
-        let nodes = self.node.len();
-        if let Some(llc) = &self.llc {
-            self.check_sets("llc", llc.bytes, llc.ways)?;
-            let cpus = llc.cpus.unwrap_or(1);
-            if cpus == 0 || self.node.iter().any(|node| !node.cpus.is_multiple_of(cpus)) {
-                return Err("llc.cpus must divide the CPUs of every node".into());
-            }
-        }
-        if let Some(transfer_ns) = self.coherence.as_ref().and_then(|c| c.transfer_ns.as_ref())
-            && !is_square(transfer_ns, nodes)
-        {
-            return Err(format!("coherence.transfer_ns must be {nodes} rows of {nodes}"));
-        }
-        if let Some(prefetch) = &self.prefetch
-            && [prefetch.load_overlap, prefetch.store_overlap].iter().any(|n| !(1..=64).contains(n))
-        {
-            return Err("prefetch: load_overlap and store_overlap must be 1 to 64".into());
-        }
-        if let Some(memory) = &self.memory {
-            memory.rates(nodes)?;
-        }
-        if let Some(links) = &self.links {
-            links.rates(&self.routes()?)?;
-        }
-        Ok(())
     }
 
     /// The ways between nodes; none where the file has no `[links]`.
@@ -409,10 +297,6 @@ impl Description {
     }
 }
 
-fn is_square<T>(rows: &[Vec<T>], side: usize) -> bool {
-    rows.len() == side && rows.iter().all(|row| row.len() == side)
-}
-
 /// Names of the machines that come with numaherd.
 #[must_use]
 pub fn names() -> Vec<&'static str> {
@@ -471,12 +355,17 @@ mod tests {
     fn a_bad_file_says_where() {
         let good = BUILT_IN[0].1;
         let says = |text: &str| Machine::parse("x", "x.toml", text).unwrap_err().to_string();
-        assert!(says(&good.replace("[[10, 21], [21, 10]]", "[[10, 21]]")).contains("2 rows of 2"));
+        assert!(
+            says(&good.replace("[[10, 21], [21, 10]]", "[[10, 21]]"))
+                .contains("line 36: distance.slit: must be 2 rows of 2")
+        );
         assert!(says(&good.replace("ways = 4", "ways = 3")).contains("cache: ways"));
         let bare = "cpus = 4\nmemory_mib = 2048";
         let nothing = good.replacen(bare, "cpus = 0\nmemory_mib = 0", 1);
         assert!(says(&nothing).contains("needs cpus or memory_mib"));
-        assert!(says(&good.replace("id = 1", "id = 999")).contains("node id 999"));
+        assert!(
+            says(&good.replace("id = 1", "id = 999")).contains("line 31: node.id: 999: at most")
+        );
         assert!(says(&good.replace("ways = 4", "wys = 4")).contains("wys"));
         assert!(says(&good.replace("id = 1", "id = 0")).contains("ascend"));
         assert!(says(&good.replace("cpus = 4", "cpus = 400")).contains("800 CPUs"));
@@ -491,7 +380,7 @@ mod tests {
         assert!(with("[llc]\nbytes = 1000\nways = 4\nlatency_ns = 9").contains("llc: ways"));
         assert!(with("[coherence]\ntransfer_ns = [[1]]").contains("coherence.transfer_ns"));
         assert!(says(&good.replace("= 1400", "= 3")).contains("links.bandwidth_mb_s: 3 is not"));
-        assert!(says(&good.replace("= 4000", "= [4000]")).contains("memory.bandwidth_mb_s must"));
+        assert!(says(&good.replace("= 4000", "= [4000]")).contains("memory.bandwidth_mb_s: must"));
         assert!(
             says(&good.replace("= 4000", "= -1"))
                 .ends_with("a whole number of MB/s, or a list of such")

@@ -120,12 +120,12 @@ impl Links {
                 .ids
                 .iter()
                 .position(|&known| known == id)
-                .ok_or_else(|| format!("links.between names node {id}, which no [[node]] has"))
+                .ok_or_else(|| format!("names node {id}, which no [[node]] has"))
         };
         let pairs = between.iter().map(|&[a, b]| Ok((index(a)?, index(b)?)));
         let pairs: Vec<(usize, usize)> = pairs.collect::<Result<_, String>>()?;
         match between.iter().find(|[a, b]| a == b) {
-            Some([a, _]) => Err(format!("links.between connects node {a} with itself")),
+            Some([a, _]) => Err(format!("connects node {a} with itself")),
             None => Ok(pairs),
         }
     }
@@ -144,10 +144,7 @@ impl Links {
             let ways = ways_from(from, count, &directed, latency_ns);
             for (to, way) in ways.into_iter().enumerate().filter(|&(to, _)| to != from) {
                 row[to] = way.ok_or_else(|| {
-                    format!(
-                        "links.between leaves no way from node {} to node {}",
-                        nodes.ids[from], nodes.ids[to]
-                    )
+                    format!("leaves no way from node {} to node {}", nodes.ids[from], nodes.ids[to])
                 })?;
             }
         }
@@ -160,10 +157,11 @@ impl Links {
     /// There is not one figure for each link.
     pub fn rates(&self, routes: &Routes) -> Result<Vec<u64>, String> {
         let links = routes.directed.len() / 2;
-        let rates = self.bandwidth_mb_s.expand(links).ok_or_else(|| {
-            format!("links.bandwidth_mb_s must be one number, or one for each of {links} links")
-        })?;
-        check_rates("links.bandwidth_mb_s", &rates)?;
+        let rates = self
+            .bandwidth_mb_s
+            .expand(links)
+            .ok_or_else(|| format!("must be one number, or one for each of {links} links"))?;
+        check_rates(&rates)?;
         Ok(rates.into_iter().flat_map(|mb_s| [mb_s * 1_000_000; 2]).collect())
     }
 }
@@ -174,17 +172,18 @@ impl MemorySpec {
     /// # Errors
     /// There is not one figure for each node.
     pub fn rates(&self, nodes: usize) -> Result<Vec<u64>, String> {
-        let rates = self.bandwidth_mb_s.expand(nodes).ok_or_else(|| {
-            format!("memory.bandwidth_mb_s must be one number, or one for each of {nodes} nodes")
-        })?;
-        check_rates("memory.bandwidth_mb_s", &rates)?;
+        let rates = self
+            .bandwidth_mb_s
+            .expand(nodes)
+            .ok_or_else(|| format!("must be one number, or one for each of {nodes} nodes"))?;
+        check_rates(&rates)?;
         Ok(rates.into_iter().map(|mb_s| mb_s * 1_000_000).collect())
     }
 }
 
-fn check_rates(field: &str, rates: &[u64]) -> Result<(), String> {
+fn check_rates(rates: &[u64]) -> Result<(), String> {
     match rates.iter().find(|rate| !(16..=1_000_000).contains(*rate)) {
-        Some(rate) => Err(format!("{field}: {rate} is not from 16 to 1000000")),
+        Some(rate) => Err(format!("{rate} is not from 16 to 1000000")),
         None => Ok(()),
     }
 }

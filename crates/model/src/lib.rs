@@ -13,6 +13,7 @@ mod ids;
 mod latencies;
 mod machine;
 mod outcome;
+pub mod places;
 mod plan;
 #[cfg(feature = "scene")]
 pub mod scene;

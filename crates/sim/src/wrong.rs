@@ -3,6 +3,8 @@
 //! The reader knows a place in the text and a sentence; the field is found in the text: the table
 //! above that place, and the key on its line.
 
+use numaherd_model::places::header;
+
 use crate::SimError;
 
 /// At its line.
@@ -18,18 +20,6 @@ pub(crate) fn told(path: &str, text: &str, error: &toml::de::Error) -> SimError 
         line,
         expected: in_our_words(&field(text, line), line, &said, value(text, line)),
     }
-}
-
-/// The table that a line begins, whatever comment stands after it.
-pub(crate) fn header(line: &str) -> Option<&str> {
-    let line = line.trim();
-    let list = line.strip_prefix("[[").and_then(|rest| rest.split_once("]]"));
-    let (name, after) = list.or_else(|| line.strip_prefix('[')?.split_once(']'))?;
-    let name = name.trim();
-    // Unlike a row of a list.
-    let named = name.starts_with(|c: char| c.is_ascii_alphabetic());
-    let after = after.trim();
-    (named && (after.is_empty() || after.starts_with('#'))).then_some(name)
 }
 
 /// What stands for a key's value on a line (from 1), if a key does.

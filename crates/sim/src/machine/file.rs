@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use numaherd_model::places::line_of;
 use serde::Deserialize;
 
 use super::{Cpu, KernelCosts, LINE_BYTES, Llc, Machine, NodeSpec, Routes, Share};
@@ -194,7 +195,7 @@ impl Machine {
         let file: File = toml::from_str(text).map_err(|e| wrong::told(path, text, &e))?;
         file.machine(name).map_err(|(field, expected)| SimError::Parse {
             path: path.into(),
-            line: line_of(text, field),
+            line: line_of(text, field, 0),
             expected,
         })
     }
@@ -443,24 +444,4 @@ pub(super) fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
     let linked: Vec<_> = some.iter().map(|&(a, b)| (a, b, 1.0)).collect();
     let equal = vec![vec![1.0; nodes]; nodes];
     if Routes::new(&linked, &equal).is_some() { some } else { all }
-}
-
-/// The line of a field in a TOML text, from 1: the key within its table, or the table.
-fn line_of(text: &str, field: &str) -> usize {
-    let (table, key) = field.rsplit_once('.').unwrap_or((field, ""));
-    let mut in_table = false;
-    let mut found = 1;
-    for (line, number) in text.lines().zip(1..) {
-        let line = line.trim();
-        if let Some(name) = wrong::header(line) {
-            in_table = name == table;
-            if in_table && (found == 1 || key.is_empty()) {
-                found = number;
-            }
-        } else if in_table && !key.is_empty() && line.split('=').next().map(str::trim) == Some(key)
-        {
-            return number;
-        }
-    }
-    found
 }

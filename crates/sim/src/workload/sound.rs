@@ -1,7 +1,7 @@
 //! What is wrong with a workload file, and at which line.
 
 use super::{Part, PhaseSpec, ProcessSpec};
-use crate::wrong;
+use numaherd_model::places;
 
 /// What is wrong, and where.
 pub(super) struct Wrong {
@@ -17,7 +17,7 @@ impl Wrong {
         let (mut process, mut phase) = (0, 0);
         let mut found = 1;
         for (line, number) in text.lines().zip(1..) {
-            let header = wrong::header(line);
+            let header = places::header(line);
             match header {
                 Some("process") => (process, phase) = (process + 1, 0),
                 Some("process.phase") => phase += 1,
