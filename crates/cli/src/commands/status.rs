@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity;
+use numaherd_model::NodeId;
 use numaherd_report::Listing;
 use numaherd_report::text::grid;
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     output::print(&match args.output {
         Format::Table => table(&seen, &rows, &found),
         Format::Json => output::json(&as_json(&seen, &rows, &found))?,
-        Format::Csv => processes(&rows).csv()?,
+        Format::Csv => spreadsheet(&rows).csv()?,
     })
 }
 
@@ -134,6 +135,52 @@ fn processes(rows: &[Row<'_>]) -> Listing {
     listing
 }
 
+/// For programs: bytes and parts of one. What is by node is `node=amount`, apart by blanks.
+fn spreadsheet(rows: &[Row<'_>]) -> Listing {
+    let mut listing = Listing::new([
+        "pid",
+        "command",
+        "threads",
+        "cpus_used",
+        "cpu_time_ns_by_node",
+        "memory_bytes",
+        "memory_bytes_by_node",
+        "local_share",
+        "local_share_from",
+        "local_share_to",
+        "evidence",
+        "coverage",
+        "lost_share_from",
+        "lost_share_to",
+    ]);
+    let by_node = |parts: &mut dyn Iterator<Item = (NodeId, u64)>| {
+        parts.map(|(node, amount)| format!("{}={amount}", node.0)).collect::<Vec<_>>().join(" ")
+    };
+    let share = |share: Option<f64>| share.map_or_else(String::new, |share| format!("{share:.4}"));
+    for row in rows {
+        let process = row.process;
+        let residence = process.residence.as_ref().ok();
+        let memory = residence.into_iter().flat_map(|r| &r.nodes);
+        listing.row([
+            process.pid.to_string(),
+            process.command.clone(),
+            process.tasks.len().to_string(),
+            format!("{:.2}", row.cpus),
+            by_node(&mut process.ran().into_iter()),
+            residence.map_or_else(String::new, |r| r.bytes().0.to_string()),
+            by_node(&mut memory.map(|(node, bytes)| (*node, bytes.0))),
+            share(row.local.and_then(|local| local.value)),
+            share(row.local.map(|local| local.interval.low)),
+            share(row.local.map(|local| local.interval.high)),
+            row.local.map_or_else(String::new, |local| local.source.told().into()),
+            share(row.local.map(|local| local.coverage)),
+            share(row.lost.map(|lost| lost.low)),
+            share(row.lost.map(|lost| lost.high)),
+        ]);
+    }
+    listing
+}
+
 /// How the costs were estimated.
 fn told_of_costs(seen: &Seen, rows: &[Row<'_>]) -> String {
     let ratios: Vec<f64> = rows.iter().filter_map(|row| row.ratio).collect();
@@ -152,7 +199,7 @@ fn told_of_costs(seen: &Seen, rows: &[Row<'_>]) -> String {
 }
 
 fn as_json(seen: &Seen, rows: &[Row<'_>], found: &[Finding]) -> Value {
-    let by_node = |parts: Vec<(numaherd_model::NodeId, u64)>, name: &str| -> Vec<Value> {
+    let by_node = |parts: Vec<(NodeId, u64)>, name: &str| -> Vec<Value> {
         parts.into_iter().map(|(node, weight)| json!({"node": node, name: weight})).collect()
     };
     let process = |row: &Row<'_>| {

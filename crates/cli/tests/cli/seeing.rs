@@ -60,6 +60,7 @@ fn status_names_who_runs_and_keeps_its_names() {
     let pid = load.id().to_string();
     let one = run(&mut numaherd(&["status", "-p", &pid, "-o", "json"]));
     let table = run(&mut numaherd(&["status", "-p", &pid]));
+    let csv = run(&mut numaherd(&["status", "-p", &pid, "-o", "csv"]));
     load.kill().unwrap();
     load.wait().unwrap();
     let json = one.ends_with(0).json();
@@ -69,6 +70,13 @@ fn status_names_who_runs_and_keeps_its_names() {
         assert!(!process[name].is_null(), "{name} in {process}");
     }
     assert!(process["cpus_used"].as_f64().unwrap() > 0.0, "{process}");
+    let csv = csv.ends_with(0);
+    let mut lines = csv.stdout.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let (names, cells) = (lines.next().unwrap(), lines.next().unwrap());
+    for name in ["threads", "cpus_used", "memory_bytes", "local_share", "coverage"] {
+        let at = names.iter().position(|of| *of == name).unwrap();
+        assert!(cells[at].parse::<f64>().is_ok(), "{name} in {csv}");
+    }
     let nodes = json["nodes"].as_array().unwrap().len();
     let table = table.ends_with(0);
     if nodes == 1 {
