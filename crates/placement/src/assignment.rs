@@ -221,10 +221,11 @@ impl<'a> Assignment<'a> {
 
     /// What it costs more on one node and less on the other, as to sharing cores, that a task goes.
     pub fn crowding(&self, task: usize, from: usize, to: usize) -> (u64, u64) {
-        if from == to || !self.demand.tasks[task].claims_cpu {
+        let cores = &self.demand.cores;
+        if !cores.matter() || from == to || !self.demand.tasks[task].claims_cpu {
             return (0, 0);
         }
-        let (cores, on, there) = (&self.demand.cores, self.load[from], self.load[to]);
+        let (on, there) = (self.load[from], self.load[to]);
         let more = cores.cost(to, there + 1) - cores.cost(to, there);
         (more, cores.cost(from, on) - cores.cost(from, on - 1))
     }
@@ -258,12 +259,18 @@ impl<'a> Assignment<'a> {
 
     /// What the assignment would cost with a task elsewhere.
     pub fn total_with(&mut self, task: usize, to: usize) -> u64 {
+        let (total, crowding) = self.total_in_exchange(task, to);
+        total + crowding
+    }
+
+    /// The same if another leaves that node, as to sharing cores, and what it costs more if nobody does.
+    pub fn total_in_exchange(&mut self, task: usize, to: usize) -> (u64, u64) {
         let (from, who) = (self.at[task], &self.demand.tasks[task]);
         if from == to {
-            return self.total;
+            return (self.total, 0);
         }
         let (crowding, relief) = self.crowding(task, from, to);
-        let mut total = self.total + crowding - relief;
+        let mut total = self.total - relief;
         total += self.task_cost * u64::from(to != who.now);
         total -= self.task_cost * u64::from(from != who.now);
         for &(b, weight) in &who.bundles {
@@ -279,19 +286,21 @@ impl<'a> Assignment<'a> {
             };
             total = total - spread.cost + cost;
         }
-        total
+        (total, crowding)
     }
 
     /// The nearest node that has a core to itself for a task that shares one.
     fn free_core(&self, task: usize) -> Option<usize> {
         let here = self.at[task];
+        // Where nobody shares a core there is no need to look.
+        if self.demand.cores.cost(here, self.load[here]) == 0 {
+            return None;
+        }
         let gains = |node: &usize| {
             let (more, less) = self.crowding(task, here, *node);
             less > more && self.allows(task, *node)
         };
-        // Where nobody shares a core there is no need to look.
-        let crowded = self.demand.cores.cost(here, self.load[here]) > 0;
-        let nodes = (0..self.load.len()).filter(|_| crowded).filter(gains);
+        let nodes = (0..self.load.len()).filter(gains);
         nodes.min_by_key(|&node| self.demand.distance(here, node))
     }
 

@@ -76,9 +76,6 @@ fn are_on_one_node(snapshot: &Snapshot, together: &[Busy]) -> bool {
     first.is_some() && homes.all(|home| home == first)
 }
 
-/// A region's users among a process's tasks, by place: mostly few, and looked at once.
-type Users = SmallVec<[(usize, u64); 8]>;
-
 /// A process's busy tasks, by index, and how much of its memory they share.
 struct Mates {
     process: ProcessId,
@@ -98,10 +95,11 @@ impl Mates {
         if self.permille == 0 || !(4..=MANY_MATES).contains(&count) {
             return;
         }
-        let own = snapshot.regions_of(self.process).iter();
         let ids: SmallVec<[TaskId; 8]> =
             self.tasks.iter().map(|&task| snapshot.tasks[task].id).collect();
-        let users_of = |region: &Region| {
+        let mut seen = teams::Seen::new(count);
+        let mut users = Vec::with_capacity(count);
+        for region in snapshot.regions_of(self.process) {
             // Both are ascending.
             let mut mates = ids.iter().enumerate().peekable();
             let mate = |user: &RegionUse| {
@@ -109,9 +107,11 @@ impl Mates {
                 let (mate, _) = mates.next_if(|(_, id)| **id == user.task)?;
                 Some((mate, user.faults))
             };
-            in_earnest(region).filter_map(mate).collect::<Users>()
-        };
-        let Some(mut teams) = teams::split(count, own.map(users_of)) else { return };
+            users.clear();
+            users.extend(in_earnest(region).filter_map(mate));
+            seen.region(&users);
+        }
+        let Some(mut teams) = seen.teams() else { return };
         let node = |&task: &usize| snapshot.tasks[task].node(&snapshot.topology);
         teams::lagging(&mut teams, &self.tasks.iter().map(node).collect::<SmallVec<[_; 8]>>());
         self.teams = Some(teams);

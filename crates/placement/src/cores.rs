@@ -23,15 +23,15 @@ const SHARES_A_CORE: u64 = 6 * SHARE * SLIT_UNIT;
 /// The cores of each node that are free for our tasks.
 #[derive(Clone, Debug)]
 pub struct Cores {
-    /// By node; none where every CPU has a core to itself.
+    /// By node; none where every CPU has a core to itself, and empty where that is so everywhere.
     free: Vec<Option<usize>>,
 }
 
 impl Cores {
-    /// Of a machine of so many nodes where no CPU has a sibling, or where that does not matter.
+    /// Of a machine where no CPU has a sibling, or where that does not matter.
     #[must_use]
-    pub fn of_their_own(nodes: usize) -> Cores {
-        Cores { free: vec![None; nodes] }
+    pub fn of_their_own() -> Cores {
+        Cores { free: Vec::new() }
     }
 
     /// Those that are neither set apart nor taken by others, who take whole cores as long as there are some.
@@ -43,25 +43,33 @@ impl Cores {
             let others = snapshot.others(node.id);
             (cores < cpus.len()).then(|| cores.saturating_sub(others))
         };
-        Cores { free: snapshot.topology.nodes.iter().map(free).collect() }
+        let mut free: Vec<Option<usize>> = snapshot.topology.nodes.iter().map(free).collect();
+        if free.iter().all(Option::is_none) {
+            free.clear();
+        }
+        Cores { free }
+    }
+
+    fn of(&self, node: usize) -> Option<usize> {
+        self.free.get(node).copied().flatten()
     }
 
     /// Whether tasks can be one too many for a node's cores that are not for its CPUs.
     #[must_use]
     pub fn matter(&self) -> bool {
-        self.free.iter().any(Option::is_some)
+        !self.free.is_empty()
     }
 
     /// How many of so many CPUs on a node have a core that no other task is on.
     #[must_use]
     pub fn most(&self, node: usize, cpus: usize) -> usize {
-        self.free[node].map_or(cpus, |cores| cores.min(cpus))
+        self.of(node).map_or(cpus, |cores| cores.min(cpus))
     }
 
     /// What it costs to have so many tasks on a node that claim a CPU.
     #[must_use]
     pub fn cost(&self, node: usize, tasks: usize) -> u64 {
-        let too_many = self.free[node].map_or(0, |cores| tasks.saturating_sub(cores));
+        let too_many = self.of(node).map_or(0, |cores| tasks.saturating_sub(cores));
         2 * SHARES_A_CORE * too_many as u64
     }
 
@@ -148,7 +156,7 @@ mod tests {
         assert_eq!([cores.most(0, 4), cores.most(1, 2)], [1, 1]);
         assert_eq!(cores.total(&[1, 1]), 0);
         assert_eq!(cores.total(&[1, 3]), 4 * SHARES_A_CORE);
-        assert!(cores.matter() && !Cores::of_their_own(2).matter());
+        assert!(cores.matter() && !Cores::of_their_own().matter());
         assert_eq!(Cores::new(&Scene::two_by_four().snapshot()).cost(0, 9), 0);
     }
 

@@ -206,11 +206,7 @@ impl Demand {
             open,
             capacity,
             slack,
-            cores: if mechanisms.cores {
-                Cores::new(snapshot)
-            } else {
-                Cores::of_their_own(nodes.len())
-            },
+            cores: if mechanisms.cores { Cores::new(snapshot) } else { Cores::of_their_own() },
             bandwidth,
             scatter: mechanisms.scatter,
             nodes,

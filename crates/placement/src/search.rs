@@ -102,6 +102,9 @@ fn nearest_room(demand: &Demand, assignment: &mut Assignment, task: usize) -> Op
     rooms.into_iter().map(|to| (assignment.total_with(task, to), to)).min()
 }
 
+/// What a task would gain on a node, the task and the node: small, since there are many to sort.
+type Wish = (Reverse<u64>, u32, u32);
+
 /// Tasks that are looked at in the next pass.
 struct Awake(Vec<bool>);
 
@@ -122,17 +125,16 @@ fn step_all(
     partners: &mut Partners,
     awake: &mut Awake,
 ) -> bool {
-    let mut wishes = Vec::new();
+    let mut wishes: Vec<Wish> = Vec::new();
     let mut nodes = Vec::new();
     for task in (0..demand.tasks.len()).filter(|&task| std::mem::take(&mut awake.0[task])) {
         let total = assignment.total();
         destinations(demand, assignment, task, &mut nodes);
         for &to in &nodes {
             // Whoever changes places with another leaves cores as they are.
-            let (crowding, _) = assignment.crowding(task, assignment.at()[task], to);
-            let with = assignment.total_with(task, to) - crowding;
+            let (with, _) = assignment.total_in_exchange(task, to);
             if with < total {
-                wishes.push((Reverse(total - with), task, to));
+                wishes.push((Reverse(total - with), task as u32, to as u32));
             }
         }
     }
@@ -143,6 +145,7 @@ fn step_all(
     partners.hear(demand, assignment, &wishes);
     let mut better = false;
     for (_, task, to) in wishes {
+        let (task, to) = (task as usize, to as usize);
         if let Some(moved) = step(demand, assignment, partners, task, to) {
             moved.into_iter().for_each(|task| awake.around(demand, task));
             better = true;
@@ -172,11 +175,11 @@ fn step(
     to: usize,
 ) -> Option<SmallVec<[usize; 2]>> {
     let (from, before) = (assignment.at()[task], assignment.total());
-    let alone = assignment.total_with(task, to);
-    let (crowding, _) = assignment.crowding(task, from, to);
-    if from == to || alone - crowding >= before {
+    let (in_exchange, crowding) = assignment.total_in_exchange(task, to);
+    if from == to || in_exchange >= before {
         return None;
     }
+    let alone = in_exchange + crowding;
     let has_room = assignment.has_room(task, to);
     // What whoever makes room leaves behind is what the task leaves.
     let may_crowd = assignment.may_crowd(if demand.tasks[task].claims_cpu { from } else { to });

@@ -34,65 +34,85 @@ const SURE: u64 = 8;
 /// a cut, since most that are not seen yet soon are. Guessed; `docs/results/herd.md` has what others do.
 const LEFT_OUT: u64 = 12;
 
-/// The team of each of `count` tasks, from 0; none where they are one, or it cannot be told, nor of a task that
-/// lags behind. `regions` are the users of each, ascending, with their faults.
-#[must_use]
-pub fn split(
+/// Which tasks of a process were seen in its regions together.
+pub struct Seen {
     count: usize,
-    regions: impl Iterator<Item = impl AsRef<[(usize, u64)]>>,
-) -> Option<Vec<Option<usize>>> {
-    if count < 2 {
-        return None;
+    /// Of each two the lower one's row.
+    together: SmallVec<[u64; FEW * FEW]>,
+    /// Of each task, those that it was seen in.
+    regions_of: SmallVec<[u64; FEW]>,
+    regions: u64,
+    pairs: u64,
+}
+
+impl Seen {
+    /// Nobody yet, of so many tasks.
+    #[must_use]
+    pub fn new(count: usize) -> Seen {
+        let (together, regions_of) = (smallvec![0; count * count], smallvec![0; count]);
+        Seen { count, together, regions_of, regions: 0, pairs: 0 }
     }
-    // Of each two the lower one's row.
-    let mut together: SmallVec<[u64; FEW * FEW]> = smallvec![0; count * count];
-    let mut seen = 0;
-    let mut regions_of: SmallVec<[u64; FEW]> = smallvec![0; count];
-    let mut all_regions = 0;
-    for region in regions {
-        let users = region.as_ref();
-        all_regions += u64::from(!users.is_empty());
+
+    /// Takes in the users of a region, ascending, with their faults.
+    pub fn region(&mut self, users: &[(usize, u64)]) {
+        // As slices: to ask a small vector where it is, each time, takes longer than to count.
+        let (together, regions_of) = (self.together.as_mut_slice(), self.regions_of.as_mut_slice());
+        self.regions += u64::from(!users.is_empty());
         users.iter().for_each(|(task, _)| regions_of[*task] += 1);
         for (nth, &(a, of_a)) in users.iter().enumerate() {
             for &(b, of_b) in &users[nth + 1..] {
-                together[a * count + b] += of_a.min(of_b);
+                together[a * self.count + b] += of_a.min(of_b);
             }
         }
-        seen += users.len() as u64 * users.len().saturating_sub(1) as u64 / 2;
+        self.pairs += users.len() as u64 * users.len().saturating_sub(1) as u64 / 2;
     }
-    let mut strongest: SmallVec<[u64; FEW]> = smallvec![0; count];
-    for a in 0..count {
-        for b in a + 1..count {
-            let pair = together[a * count + b];
-            strongest[a] = pair.max(strongest[a]);
-            strongest[b] = pair.max(strongest[b]);
-        }
-    }
-    let mut team: SmallVec<[usize; FEW]> = (0..count).collect();
-    for a in 0..count {
-        for b in a + 1..count {
-            let pair = together[a * count + b];
-            let (from, to) = (team[a].max(team[b]), team[a].min(team[b]));
-            if pair > 0 && pair * STRAY >= strongest[a].min(strongest[b]) && from != to {
-                team.iter_mut().filter(|team| **team == from).for_each(|team| *team = to);
+
+    /// The team of each task, from 0; none where they are one, or it cannot be told, nor of a task that lags
+    /// behind.
+    #[must_use]
+    pub fn teams(&self) -> Option<Vec<Option<usize>>> {
+        let count = self.count;
+        let (together, regions_of) = (self.together.as_slice(), self.regions_of.as_slice());
+        let mut strongest: SmallVec<[u64; FEW]> = smallvec![0; count];
+        let strongest = strongest.as_mut_slice();
+        for a in 0..count {
+            for b in a + 1..count {
+                let pair = together[a * count + b];
+                strongest[a] = pair.max(strongest[a]);
+                strongest[b] = pair.max(strongest[b]);
             }
         }
+        let mut team: SmallVec<[usize; FEW]> = (0..count).collect();
+        let team = team.as_mut_slice();
+        for a in 0..count {
+            for b in a + 1..count {
+                let pair = together[a * count + b];
+                let (from, to) = (team[a].max(team[b]), team[a].min(team[b]));
+                if from != to && pair > 0 && pair * STRAY >= strongest[a].min(strongest[b]) {
+                    team.iter_mut().filter(|team| **team == from).for_each(|team| *team = to);
+                }
+            }
+        }
+        if team.iter().all(|&one| one == 0) {
+            return None;
+        }
+        let sizes: SmallVec<[u64; FEW]> =
+            (0..count).map(|one| team.iter().filter(|team| **team == one).count() as u64).collect();
+        let all = count as u64;
+        let expected = |size: &u64| self.pairs * size * (all - size) * 2 / (all * (all - 1));
+        let is_seen = |one: usize| {
+            let members = (0..count).filter(|&member| team[member] == one);
+            members.map(|member| regions_of[member]).sum::<u64>() * all * 2
+                >= self.regions * sizes[one]
+        };
+        let is_sure = |one: usize| expected(&sizes[one]) >= SURE && is_seen(one);
+        let lags = |one: usize| sizes[one] == 1 && expected(&1) >= LEFT_OUT && !is_seen(one);
+        let names: Vec<usize> = (0..count).filter(|&one| sizes[one] > 0 && !lags(one)).collect();
+        if names.len() < 2 || !names.iter().all(|&one| is_sure(one)) {
+            return None;
+        }
+        Some(team.iter().map(|one| names.binary_search(one).ok()).collect())
     }
-    let sizes: SmallVec<[u64; FEW]> =
-        (0..count).map(|one| team.iter().filter(|team| **team == one).count() as u64).collect();
-    let all = count as u64;
-    let expected = |size: &u64| seen * size * (all - size) * 2 / (all * (all - 1));
-    let is_seen = |one: usize| {
-        let members = (0..count).filter(|&member| team[member] == one);
-        members.map(|member| regions_of[member]).sum::<u64>() * all * 2 >= all_regions * sizes[one]
-    };
-    let is_sure = |one: usize| expected(&sizes[one]) >= SURE && is_seen(one);
-    let lags = |one: usize| sizes[one] == 1 && expected(&1) >= LEFT_OUT && !is_seen(one);
-    let names: Vec<usize> = (0..count).filter(|&one| sizes[one] > 0 && !lags(one)).collect();
-    if names.len() < 2 || !names.iter().all(|&one| is_sure(one)) {
-        return None;
-    }
-    Some(team.into_iter().map(|one| names.binary_search(&one).ok()).collect())
 }
 
 /// Takes each task of no team for one of the only team that has nobody on its node, if there is just one: beside
@@ -121,7 +141,9 @@ mod tests {
     const NONE: usize = usize::MAX;
 
     fn told(count: usize, regions: &[Vec<(usize, u64)>]) -> Option<Vec<usize>> {
-        let teams = split(count, regions.iter())?;
+        let mut seen = Seen::new(count);
+        regions.iter().for_each(|users| seen.region(users));
+        let teams = seen.teams()?;
         Some(teams.into_iter().map(|team| team.unwrap_or(NONE)).collect())
     }
 

@@ -4,12 +4,11 @@
 //! Of a small problem everybody on the node is looked at. Of a large one those that lose least are worked
 //! out now and then, and the list is used until about as much has happened there as it is long.
 
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 
 use smallvec::SmallVec;
 
-use super::FEW_TASKS;
+use super::{FEW_TASKS, Wish};
 use crate::assignment::Assignment;
 use crate::demand::{Demand, DemandTask};
 
@@ -93,14 +92,10 @@ impl Partners {
     }
 
     /// Takes in who wishes to go where, in a new pass.
-    pub fn hear(
-        &mut self,
-        demand: &Demand,
-        assignment: &Assignment,
-        wishes: &[(Reverse<u64>, usize, usize)],
-    ) {
+    pub fn hear(&mut self, demand: &Demand, assignment: &Assignment, wishes: &[Wish]) {
         self.bound.clear();
-        for &(_, task, to) in wishes.iter().rev().filter(|wish| demand.tasks[wish.1].claims_cpu) {
+        let wishes = wishes.iter().rev().map(|&(_, task, to)| (task as usize, to as usize));
+        for (task, to) in wishes.filter(|&(task, _)| demand.tasks[task].claims_cpu) {
             self.bound.push(task, assignment.at()[task], to);
         }
         for node in (0..demand.nodes.len()).filter(|_| self.few) {
