@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::places::line_of;
+use numaherd_model::places::{header, line_of};
 use serde::Deserialize;
 
 use super::{Cpu, KernelCosts, LINE_BYTES, Llc, Machine, NodeSpec, Routes, Share};
@@ -193,9 +193,11 @@ impl Machine {
     /// [`SimError::Parse`] with path, line, and what was expected.
     pub fn parse(name: &str, path: &str, text: &str) -> Result<Machine, SimError> {
         let file: File = toml::from_str(text).map_err(|e| wrong::told(path, text, &e))?;
+        // What is wrong with all tables of a name shows at the last.
+        let tables = |field| text.lines().filter(|line| header(line) == Some(field)).count();
         file.machine(name).map_err(|(field, expected)| SimError::Parse {
             path: path.into(),
-            line: line_of(text, field, 0),
+            line: line_of(text, field, tables(field).saturating_sub(1)),
             expected,
         })
     }
