@@ -76,11 +76,12 @@ impl Evidence {
         for fault in run {
             let page = (fault.address.unwrap_or(start) - start) / snapshot.page_size.0;
             let before = region.touch(user, page as usize, fault);
-            let pair = before.filter(|before| before.is_since(since));
+            let pair = before.filter(|before| before.is_since(since, fault.time));
             let switched = pair.is_some_and(|before| before.tid != fault.tid);
             let pair = pair.map(|before| (before, fault.pages.0));
             let near = || {
-                let before = region.follow(fault).filter(|near| near.is_since(since))?;
+                let before =
+                    region.follow(fault).filter(|near| near.is_since(since, fault.time))?;
                 Some((before, region.known()))
             };
             if let Some((before, pages)) = pair.or_else(near) {

@@ -48,17 +48,24 @@ pub struct RegionEvidence {
 pub struct Touch {
     /// By whom.
     pub tid: u32,
-    /// When, in milliseconds; these wrap around after 49 days.
+    /// When, in milliseconds; these wrap around after 49 days, so that only what is less than half as long ago can
+    /// be told from what is to come.
     time_ms: u32,
     node: u16,
 }
+
+/// How long ago a touch may be that is told from one to come.
+const TOLD_APART: Nanos = Nanos(i32::MAX as u64 * 1_000_000);
 
 /// No touch is known. Node ids stay far below (see `model`'s sets).
 const NOWHERE: u16 = u16::MAX;
 
 impl Touch {
-    /// Whether it was no earlier than `then`.
-    pub fn is_since(self, then: Nanos) -> bool {
+    /// Whether it was, now, no earlier than `then`. What was longer ago than can be told counts as since.
+    ///
+    /// Example: with a `then` of 25 days ago, a touch of a second ago is since, as it is with one of an hour.
+    pub fn is_since(self, then: Nanos, now: Nanos) -> bool {
+        let then = then.max(Nanos(now.0.saturating_sub(TOLD_APART.0)));
         (milliseconds(then).wrapping_sub(self.time_ms) as i32) <= 0
     }
 }

@@ -54,6 +54,23 @@ fn pass(tids: &[u32], time_ms: u64) -> Vec<HintingFault> {
 }
 
 #[test]
+fn who_has_run_for_a_month_shares_its_memory_like_anybody_else() {
+    for days in [1, 24, 25, 30, 49, 50, 75, 400] {
+        let lives = Nanos(days * 86_400_000_000_000);
+        let mut snapshot = snapshot(2);
+        snapshot.time = Nanos(LATELY + lives.0);
+        snapshot.tasks.iter_mut().for_each(|task| task.age = lives);
+        let mut evidence = Evidence::new();
+        let at = |ms: u64| lives.0 / 1_000_000 + ms;
+        evidence.add(&pass(&[1, 2], at(0)), &snapshot);
+        evidence.add(&pass(&[2, 1], at(1000)), &snapshot);
+        evidence.fill(&mut snapshot);
+        let Sharing { samples, switches, .. } = snapshot.sharing[0];
+        assert_eq!((samples, switches), (32, 32), "{days} days");
+    }
+}
+
+#[test]
 fn memory_that_two_share_changes_hands_and_private_memory_does_not() {
     let mut snapshot = snapshot(2);
     let mut evidence = Evidence::new();
