@@ -9,6 +9,7 @@
 //! [links] between = [[0, 1], [1, 3], [3, 2], [2, 0]]      a square: 0 → 3 goes over 1, 3 → 0 too
 //! ```
 
+use numaherd_model::places::Pair;
 use numaherd_model::ways_from;
 use serde::Deserialize;
 
@@ -89,7 +90,7 @@ pub struct Links {
     pub bandwidth_mb_s: Rates,
     /// Pairs of node ids. Where it is absent, the pairs whose SLIT distance is the least that
     /// either of them has to another node.
-    pub between: Option<Vec<[u32; 2]>>,
+    pub between: Option<Vec<Pair<u32>>>,
 }
 
 /// One direction of a link, or the way over several: indices of nodes and of directed links.
@@ -122,10 +123,10 @@ impl Links {
                 .position(|&known| known == id)
                 .ok_or_else(|| format!("names node {id}, which no [[node]] has"))
         };
-        let pairs = between.iter().map(|&[a, b]| Ok((index(a)?, index(b)?)));
+        let pairs = between.iter().map(|&Pair(a, b)| Ok((index(a)?, index(b)?)));
         let pairs: Vec<(usize, usize)> = pairs.collect::<Result<_, String>>()?;
-        match between.iter().find(|[a, b]| a == b) {
-            Some([a, _]) => Err(format!("connects node {a} with itself")),
+        match between.iter().find(|Pair(a, b)| a == b) {
+            Some(Pair(a, _)) => Err(format!("connects node {a} with itself")),
             None => Ok(pairs),
         }
     }
@@ -230,7 +231,8 @@ mod tests {
     }
 
     fn links(between: Option<Vec<[u32; 2]>>) -> Links {
-        Links { bandwidth_mb_s: Rates::All(1000), between }
+        let pairs = |ends: Vec<[u32; 2]>| ends.into_iter().map(|[a, b]| Pair(a, b)).collect();
+        Links { bandwidth_mb_s: Rates::All(1000), between: between.map(pairs) }
     }
 
     fn square() -> Vec<Vec<u32>> {

@@ -1,5 +1,22 @@
 //! Where a field stands in a TOML file: what is wrong with a machine or workload is told at its line.
 
+use serde::Deserialize;
+
+/// Two figures, and no more: a tuple takes the first two of a longer list without a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Vec<T>")]
+pub struct Pair<T>(pub T, pub T);
+
+impl<T> TryFrom<Vec<T>> for Pair<T> {
+    type Error = String;
+
+    fn try_from(list: Vec<T>) -> Result<Pair<T>, String> {
+        let pair = <[T; 2]>::try_from(list);
+        let [a, b] = pair.map_err(|list| format!("two figures, found {}", list.len()))?;
+        Ok(Pair(a, b))
+    }
+}
+
 /// The table that a line begins, whatever comment stands after it.
 #[must_use]
 pub fn header(line: &str) -> Option<&str> {
@@ -29,6 +46,14 @@ pub fn line_of(text: &str, field: &str, nth: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pair_is_of_two() {
+        let pair = |list: &[u32]| Pair::try_from(list.to_vec());
+        assert_eq!(pair(&[3, 4]), Ok(Pair(3, 4)));
+        assert_eq!(pair(&[3, 4, 5]), Err("two figures, found 3".into()));
+        assert_eq!(pair(&[3]), Err("two figures, found 1".into()));
+    }
 
     #[test]
     fn a_field_is_found_in_its_table() {

@@ -29,6 +29,7 @@ pub fn ways_from(
     let mut best: Vec<Option<Way>> = (0..nodes).map(|_| None).collect();
     best[from] = Some(Way { sum_ns: 0.0, links: Vec::new() });
     for _ in 1..nodes {
+        let mut done = true;
         for (link, &(a, b)) in directed.iter().enumerate() {
             let Some(way) = best[a].as_ref() else { continue };
             if best[b].as_ref().is_some_and(|known| known.links.len() <= way.links.len()) {
@@ -38,7 +39,12 @@ pub fn ways_from(
             let longer = Way { sum_ns, links: [&way.links[..], &[link]].concat() };
             if best[b].as_ref().is_none_or(|known| longer.is_better(known)) {
                 best[b] = Some(longer);
+                done = false;
             }
+        }
+        // Of a mesh of hundreds of nodes every way is found at once.
+        if done {
+            break;
         }
     }
     best.into_iter().map(|way| way.map(|way| way.links)).collect()

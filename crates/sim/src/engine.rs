@@ -273,12 +273,14 @@ impl Sim {
     pub fn new(machine: &Machine, workload: &Workload, options: Options) -> Result<Sim, SimError> {
         let cpus = machine.cpus();
         workload.check_threads(cpus)?;
+        let speeds = Speeds::of(machine, options.huge_pages);
+        workload.check_length(cpus, speeds.least_ns(), options.limit)?;
         let mut sim = Sim {
             topology: machine.measured_topology(),
             domains: machine.domains(),
             node_of: machine.node_of_cpus(),
             fabric: Fabric::new(machine),
-            speeds: Speeds::of(machine, options.huge_pages),
+            speeds,
             caches: Caches::new(machine),
             processes: Vec::new(),
             tasks: Vec::new(),

@@ -1,8 +1,8 @@
 //! Which memory and which CPUs each thread begins with.
 //!
 //! Processes share the nodes out in order: process `i` of `p` gets nodes `i·n/p` up to
-//! `(i+1)·n/p`, at least one; likewise slice `i` of `s`, with its threads, of its process's nodes. A
-//! process or slice on `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the
+//! `(i+1)·n/p`, at least one; likewise group `i` of threads that use memory together, of its process's nodes. A
+//! thread with memory of its own gets one of them, which gets as many as it has CPUs. A process or slice on `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the
 //! real workloads have it; so has what all threads of a process use, which is interleaved over the
 //! process's nodes. Only nodes with CPUs and memory are shared out.
 
@@ -32,6 +32,8 @@ pub struct Layout<'a> {
     nodes: Vec<usize>,
     /// Of these, the process's own.
     home: Vec<usize>,
+    /// One for each CPU of those: the node that it is on.
+    cpus: Vec<usize>,
     slices: usize,
 }
 
@@ -48,8 +50,10 @@ impl<'a> Layout<'a> {
         let nodes: Vec<usize> = nodes.collect();
         let n = nodes.len();
         let home = nodes[share(n, processes, index)].to_vec();
+        let cpus = home.iter().flat_map(|&i| (0..machine.node[i].cpus).map(move |_| i)).collect();
         let slices = process.slices(process.threads_on(machine.cpus()));
-        Layout { process, tie, nodes, home, slices: slices.last().map_or(1, |last| last + 1) }
+        let slices = slices.last().map_or(1, |last| last + 1);
+        Layout { process, tie, nodes, home, cpus, slices }
     }
 
     /// How many slices its memory has.
@@ -83,6 +87,9 @@ impl<'a> Layout<'a> {
     fn homes(&self, slice: usize) -> Vec<usize> {
         match self.process.bind {
             Bind::Process => self.home.clone(),
+            Bind::Thread if self.process.groups.is_none() => {
+                vec![self.cpus[slice * self.cpus.len() / self.slices]]
+            }
             Bind::Thread => self.home[share(self.home.len(), self.slices, slice)].to_vec(),
         }
     }
@@ -139,6 +146,27 @@ mod tests {
         };
         assert_eq!(at(Tie::Bind), [(0, 0), (0, 0), (1, 1), (1, 1)]);
         assert_eq!(at(Tie::Inverse), [(0, 1), (0, 1), (1, 0), (1, 0)]);
+    }
+
+    #[test]
+    fn a_thread_is_bound_beside_its_memory_and_a_node_gets_as_many_as_it_has_cpus() {
+        let nodes = |cpus: [u32; 4], threads| {
+            let node = |id: u32, cpus| (NodeId(id), cpus, Bytes(1 << 30));
+            let slit = (0..4).map(|a| (0..4).map(|b| if a == b { 10 } else { 20 }).collect());
+            let rows = (0..).zip(cpus).map(|(id, cpus)| node(id, cpus));
+            let machine = Machine::derived("n", &Topology::numbered(rows, slit.collect()));
+            let workload = slices(threads, 64, 1);
+            let layout = Layout::new(&machine, &workload.process[0], Tie::Bind, (0, 1));
+            let one = |thread: usize| {
+                let at = layout.thread(thread).unwrap();
+                assert_eq!(at, [layout.memory(thread, Some(thread), &[0; 8])]);
+                at[0]
+            };
+            (0..threads as usize).map(one).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes([1, 1, 1, 1], 2), [0, 2]);
+        assert_eq!(nodes([4, 0, 2, 2], 8), [0, 0, 0, 0, 2, 2, 3, 3]);
+        assert_eq!(nodes([4, 2, 1, 1], 4), [0, 0, 1, 2]);
     }
 
     #[test]

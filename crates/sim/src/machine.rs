@@ -309,6 +309,14 @@ impl Speeds {
         }
     }
 
+    /// What a line takes at least, wherever it is and whatever part of the machine's work for it is done.
+    pub(crate) fn least_ns(&self) -> f64 {
+        // Without a cache that counts, those figures are none.
+        let lines = self.memory.iter().chain(&self.cached).filter(|ns| !ns.is_nan());
+        let most = self.work_ns.iter().copied().fold(0.0, f64::max);
+        lines.fold(f64::INFINITY, |least, &ns| least.min(ns - most)).max(0.0)
+    }
+
     /// From node `from`, of node `to`'s memory.
     pub(crate) fn line_ns(&self, from: usize, to: usize, how: How) -> f64 {
         let first = (from * self.nodes + to) * 2 * self.threads;

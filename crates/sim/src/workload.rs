@@ -14,8 +14,10 @@
 //! assert_eq!(workload.process[0].threads_on(8), 8);
 //! ```
 
+mod length;
 mod sound;
 
+use numaherd_model::places::Pair;
 use serde::Deserialize;
 
 use crate::machine::LINE_BYTES;
@@ -177,7 +179,7 @@ pub struct PhaseSpec {
     /// Of other loops than the file's, the part that is this phase's.
     pub loops: Option<f64>,
     /// From where to where of that memory, as parts of it.
-    pub range: Option<[f64; 2]>,
+    pub range: Option<Pair<f64>>,
     /// Here and there, a miss at a time, rather than from end to end.
     #[serde(default)]
     pub scattered: bool,
@@ -234,7 +236,7 @@ impl ProcessSpec {
             Part::Slice | Part::NextSlice => (1.0 - self.shared) / slices as f64,
             Part::SharedPart => self.shared / slices as f64,
         };
-        phase.range.map_or(part, |[from, to]| part * (to - from))
+        phase.range.map_or(part, |Pair(from, to)| part * (to - from))
     }
 
     /// Passes of a phase that does not end after a time.
@@ -354,9 +356,10 @@ impl Workload {
         workload.name = name.to_string();
         match workload.problem() {
             None => Ok(workload),
-            Some(wrong) => {
-                let line = wrong.line(text);
-                Err(SimError::Parse { path: path.into(), line, expected: wrong.expected })
+            Some(problem) => {
+                let line = problem.line(text);
+                let expected = wrong::with_found(text, line, problem.key, problem.expected);
+                Err(SimError::Parse { path: path.into(), line, expected })
             }
         }
     }

@@ -22,6 +22,19 @@ pub(crate) fn told(path: &str, text: &str, error: &toml::de::Error) -> SimError 
     }
 }
 
+/// What was expected, with what is on that line (from 1), where it is this key's and that is not told already.
+pub(crate) fn with_found(text: &str, line: usize, key: &str, expected: String) -> String {
+    let is_key = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
+    let here = text.lines().nth(line.saturating_sub(1)).is_some_and(is_key);
+    match value(text, line).filter(|_| here && !expected.contains(", found ")) {
+        // A list goes on on further lines.
+        Some(value) if !value.is_empty() && !value.ends_with(['[', ',']) => {
+            format!("{expected}, found {value}")
+        }
+        _ => expected,
+    }
+}
+
 /// What stands for a key's value on a line (from 1), if a key does.
 fn value(text: &str, line: usize) -> Option<&str> {
     let (_, value) = text.lines().nth(line - 1)?.split_once('=')?;
@@ -96,7 +109,8 @@ fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> St
 /// Rust's names of types, for people.
 fn plain(expected: &str) -> &str {
     match expected {
-        "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "u32" => "a whole number, 0 to 4294967295",
+        "u64" | "usize" => "a whole number, 0 or more",
         "f64" => "a number",
         "a boolean" => "true or false",
         "a sequence" => "a list",
@@ -107,6 +121,15 @@ fn plain(expected: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_there_is_told_with_what_was_expected() {
+        let text = "[cpu]\ncores = 0 # none\nslit = [\n[10],\n]\n";
+        let of = |line, key, expected: &str| with_found(text, line, key, expected.into());
+        assert_eq!(of(2, "cores", "cpu.cores: 1 or more"), "cpu.cores: 1 or more, found 0");
+        assert_eq!(of(2, "cores", "1 or more, found none"), "1 or more, found none");
+        assert_eq!((of(2, "other", "x"), of(3, "slit", "x")), ("x".into(), "x".into()));
+    }
 
     #[test]
     fn a_field_is_the_table_above_and_the_key_on_the_line() {

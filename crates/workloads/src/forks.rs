@@ -20,7 +20,7 @@ const PASSES: u64 = 8;
 /// The process that starts the others: `loops` by each thread.
 pub fn job<'a>(setting: &'a Setting) -> Result<Job<'a>, WorkloadError> {
     let Params { threads, loops, .. } = setting.params;
-    let homes = (0..threads).map(|index| setting.layout.home(threads, index)).collect();
+    let homes = (0..threads).map(|index| setting.layout.thread(threads, index)).collect();
     // The program comes from the disk once, before the timed part.
     start_and_wait(setting, 0)?;
     Ok(Job::of(homes, move |index, tally| {
@@ -45,7 +45,7 @@ fn start_and_wait(setting: &Setting, index: usize) -> Result<(), WorkloadError> 
 pub fn short(setting: &Setting, index: usize) -> Result<(), WorkloadError> {
     let Params { threads, size_bytes, .. } = setting.params;
     let span = Span::map(size_bytes, setting.params.huge_pages)?;
-    let home = setting.layout.home(threads, index);
+    let home = setting.layout.thread(threads, index);
     setting.place(&span, [Piece { part: 0..size_bytes, home }], 0)?;
     for pass in 1..=PASSES {
         span.write(0..size_bytes, pass);

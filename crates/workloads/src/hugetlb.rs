@@ -26,7 +26,7 @@ pub fn job<'a>(setting: &Setting, root: &Path) -> Result<Job<'a>, WorkloadError>
         check_reserve(root, node, pages_per_node(size))?;
     }
     let span = Span::map_reserved(size)?;
-    let homes: Vec<_> = (0..threads).map(|index| setting.layout.home(threads, index)).collect();
+    let homes: Vec<_> = (0..threads).map(|index| setting.layout.thread(threads, index)).collect();
     let part = move |index| slice_by(HUGE_BYTES, size, threads, index);
     let pieces = homes.iter().cloned().enumerate();
     setting.place(&span, pieces.map(|(index, home)| Piece { part: part(index), home }), 0)?;

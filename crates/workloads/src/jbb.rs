@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use crate::job::Job;
 use crate::parts::threads_of;
 use crate::setting::{Setting, Tie};
-use crate::{Layout, WorkloadError, sys, system};
+use crate::{WorkloadError, sys, system};
 use warehouse::Warehouse;
 
 /// Least memory of a warehouse: a few customers and items.
@@ -42,8 +42,9 @@ pub fn job<'a>(
     let threads = threads_of(params.threads, parts, index);
     let bytes = params.size_bytes / threads.max(1);
     let process = setting.layout.home(parts, index);
-    let homes: Vec<_> =
-        (0..threads).map(|thread| Layout::within(process.clone(), threads, thread)).collect();
+    let homes: Vec<_> = (0..threads)
+        .map(|thread| setting.layout.of_thread(process.clone(), threads, thread))
+        .collect();
     let policies: Vec<_> = homes.iter().map(|home| setting.policy(home.clone())).collect();
     let mut warehouses = Vec::with_capacity(threads);
     for (thread, policy) in policies.iter().enumerate() {

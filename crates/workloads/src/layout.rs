@@ -42,16 +42,33 @@ impl Layout {
         share(self.nodes.len(), parts, index)
     }
 
-    /// Where part `index` of `parts` belongs among the nodes of `home`: one of them, unless they
-    /// outnumber the parts.
+    /// The node, as a range of one, of thread `index` of the `threads` that have the nodes of `home` for themselves:
+    /// as many on each as it has CPUs.
+    ///
+    /// Worked example: 8 threads on nodes of 4, 2 and 2 CPUs: 0–3 on the first, 4 and 5 on the second. 2 threads
+    /// on 4 nodes: thread 0 on node 0, thread 1 on node 2.
     #[must_use]
-    pub fn within(
+    pub fn of_thread(
+        &self,
         home: std::ops::Range<usize>,
-        parts: usize,
+        threads: usize,
         index: usize,
     ) -> std::ops::Range<usize> {
-        let inner = share(home.len(), parts, index);
-        home.start + inner.start..home.start + inner.end
+        let cpus = |node: &usize| self.nodes[*node].cpus.len();
+        let mut before = index * home.clone().map(|node| cpus(&node)).sum::<usize>() / threads;
+        let is_full = |node: &usize| {
+            let full = before >= cpus(node);
+            before -= if full { cpus(node) } else { 0 };
+            full
+        };
+        let node = home.start + home.clone().take_while(is_full).count();
+        node..node + 1
+    }
+
+    /// The same where they have all nodes.
+    #[must_use]
+    pub fn thread(&self, threads: usize, index: usize) -> std::ops::Range<usize> {
+        self.of_thread(0..self.nodes.len(), threads, index)
     }
 
     /// The nodes that hold the memory of a part that runs on `home`.
@@ -111,9 +128,23 @@ mod tests {
         assert_eq!(homes, [0, 0, 0, 0, 1, 1, 1, 1]);
         assert_eq!(layout(4).home(2, 1), 2..4);
         assert_eq!(layout(4).cpus_of(2..4), [4, 5, 6, 7]);
-        let within: Vec<usize> = (0..4).map(|i| Layout::within(2..4, 4, i).start).collect();
+        let within: Vec<usize> = (0..4).map(|i| layout(4).of_thread(2..4, 4, i).start).collect();
         assert_eq!(within, [2, 2, 3, 3]);
-        assert_eq!(Layout::within(2..6, 2, 1), 4..6);
+        assert_eq!(layout(6).of_thread(2..6, 2, 1), 4..5, "beside its memory, all of it");
+    }
+
+    #[test]
+    fn a_node_gets_as_many_threads_as_it_has_cpus() {
+        let nodes = [vec![0, 1, 2, 3], vec![4, 5], vec![6, 7]];
+        let node = |(id, cpus)| LayoutNode { id, cpus };
+        let layout = Layout { nodes: (0..).zip(nodes).map(node).collect() };
+        let nodes = |threads| {
+            let node = |index| layout.thread(threads, index).start;
+            (0..threads).map(node).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(8), [0, 0, 0, 0, 1, 1, 2, 2]);
+        assert_eq!((nodes(4), nodes(1)), (vec![0, 0, 1, 2], vec![0]));
+        assert_eq!(nodes(16)[12..], [2; 4], "two a CPU");
     }
 
     #[test]

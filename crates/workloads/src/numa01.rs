@@ -9,7 +9,7 @@ use crate::job::Job;
 use crate::parts::threads_of;
 use crate::setting::{Piece, Setting};
 use crate::span::Span;
-use crate::{Layout, WorkloadError, slice};
+use crate::{WorkloadError, slice};
 
 /// Processes.
 pub const PARTS: usize = 2;
@@ -33,8 +33,9 @@ pub fn sliced<'a>(setting: &Setting, index: usize) -> Result<Job<'a>, WorkloadEr
     let (size, loops) = (setting.params.size_bytes, setting.params.loops);
     let threads = threads_of(setting.params.threads, PARTS, index);
     let half = setting.layout.home(PARTS, index);
-    let homes: Vec<_> =
-        (0..threads).map(|thread| Layout::within(half.clone(), threads, thread)).collect();
+    let homes: Vec<_> = (0..threads)
+        .map(|thread| setting.layout.of_thread(half.clone(), threads, thread))
+        .collect();
     let span = Span::map(size, setting.params.huge_pages)?;
     let pieces = homes.iter().cloned().enumerate();
     let piece = |(thread, home)| Piece { part: slice(size, threads, thread), home };

@@ -29,7 +29,7 @@ pub fn job<'a>(setting: &Setting) -> Result<Job<'a>, WorkloadError> {
     let (size, loops) = (setting.params.size_bytes, setting.params.loops);
     let threads = setting.params.threads;
     let span = Span::map(size, setting.params.huge_pages)?;
-    let home = |index| setting.layout.home(threads, index);
+    let home = |index| setting.layout.thread(threads, index);
     let homes: Vec<_> = (0..threads).map(home).collect();
     let pieces = homes.iter().cloned().enumerate();
     let piece = |(index, home)| Piece { part: slice(size, threads, index), home };

@@ -3,12 +3,16 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
+use numaherd_model::Topology;
 use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
 use numaherd_workloads::Kind;
 
 use crate::args::{Resize, StartArg, WorkloadArgs};
 use crate::commands;
+
+/// The distance by which firmware says that there is no way (ACPI, SLIT).
+const UNREACHABLE: u32 = 255;
 
 /// A machine that comes with numaherd, a user's own, or one made from a topology.
 pub fn machine(name: &str) -> Result<Machine> {
@@ -20,7 +24,21 @@ pub fn machine(name: &str) -> Result<Machine> {
     }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
+    check(&name, &topology)?;
     Ok(Machine::derived(&name, &topology))
+}
+
+/// Whether a machine that somebody described has what a workload needs; a file's is checked when it is read.
+fn check(name: &str, topology: &Topology) -> Result<()> {
+    if !topology.nodes.iter().any(|node| !node.cpus.is_empty() && node.memory.mib() > 0) {
+        bail!("{name} cannot be simulated: no node has both CPUs and memory");
+    }
+    let ids = || topology.nodes.iter().map(|node| node.id);
+    let pairs = ids().flat_map(|a| ids().map(move |b| (a, b)));
+    if let Some((a, b)) = pairs.into_iter().find(|&(a, b)| topology.distance(a, b) >= UNREACHABLE) {
+        bail!("{name} cannot be simulated: node {a} does not reach node {b} (a distance of 255)");
+    }
+    Ok(())
 }
 
 /// A workload that comes with numaherd, or a user's own.

@@ -103,7 +103,8 @@ impl Job<'_> {
     /// Simulates it; `watched` keeps a trace and samples.
     pub fn run(&self, watched: bool) -> Result<Finished> {
         if self.placement == SimPlacement::Inverse && !has_inverse(self.machine) {
-            bail!("the inverse placement needs two nodes, {} has one", self.machine.name)
+            let name = &self.machine.name;
+            bail!("the inverse placement needs two nodes with CPUs and memory, {name} has one")
         }
         let options = Options {
             seed: self.seed,
@@ -129,7 +130,8 @@ impl Job<'_> {
         let run = sim.finish();
         if run.unfinished {
             bail!(
-                "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times",
+                "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times or \
+                 seconds",
                 self.workload.name,
                 self.placement,
                 run.seconds

@@ -1,5 +1,7 @@
 //! A task's way through its work: block by block, pass by pass, phase by phase.
 
+use numaherd_model::places::Pair;
+
 use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
 use crate::account::Place;
 use crate::machine::{How, LINE_BYTES};
@@ -31,7 +33,7 @@ impl Sim {
                 part(0, shared, process.shared_bytes, (rest.slice + rest.round) as usize % slices)
             }
         };
-        if let Some([from, to]) = phase.range {
+        if let Some(Pair(from, to)) = phase.range {
             let at = |part: f64| first + (part * (end - first) as f64).round() as usize;
             let begin = at(from).min(end - 1);
             (first, end, bytes) = (begin, at(to).max(begin + 1), bytes * (to - from));

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::places::{header, line_of};
+use numaherd_model::places::{Pair, header, line_of};
 use serde::Deserialize;
 
 use super::{Cpu, KernelCosts, LINE_BYTES, Llc, Machine, NodeSpec, Routes, Share};
@@ -104,11 +104,14 @@ struct Memory {
 #[serde(deny_unknown_fields)]
 struct Links {
     bandwidth_mb_s: Rates,
-    between: Option<Vec<(u32, u32)>>,
+    between: Option<Vec<Pair<u32>>>,
 }
 
 /// No memory takes longer, and times of a whole run of such accesses can still be told.
 const MOST_LATENCY_NS: f64 = 1e9;
+
+/// Nothing carries less, and times of a piece of memory can still be told.
+const LEAST_MB_S: f64 = 0.001;
 
 /// One figure for all, or one for each.
 #[derive(Deserialize)]
@@ -119,7 +122,7 @@ enum Rates {
 }
 
 impl Rates {
-    /// As many as wanted, all above 0.
+    /// As many as wanted.
     fn expand(&self, field: &'static str, count: usize) -> Result<Vec<f64>, Wrong> {
         let rates = match self {
             Rates::All(rate) => vec![*rate; count],
@@ -129,8 +132,10 @@ impl Rates {
                 return Err((field, format!("{field}: one figure or {count}, found {found}")));
             }
         };
-        rates.iter().try_for_each(|&rate| positive(field, rate))?;
-        Ok(rates)
+        match rates.iter().find(|rate| !(LEAST_MB_S..f64::INFINITY).contains(*rate)) {
+            Some(rate) => Err((field, format!("{field}: {LEAST_MB_S} or more, found {rate}"))),
+            None => Ok(rates),
+        }
     }
 }
 
@@ -195,10 +200,11 @@ impl Machine {
         let file: File = toml::from_str(text).map_err(|e| wrong::told(path, text, &e))?;
         // What is wrong with all tables of a name shows at the last.
         let tables = |field| text.lines().filter(|line| header(line) == Some(field)).count();
-        file.machine(name).map_err(|(field, expected)| SimError::Parse {
-            path: path.into(),
-            line: line_of(text, field, tables(field).saturating_sub(1)),
-            expected,
+        file.machine(name).map_err(|(field, expected)| {
+            let line = line_of(text, field, tables(field).saturating_sub(1));
+            let key = field.rsplit('.').next().unwrap_or_default();
+            let expected = wrong::with_found(text, line, key, expected);
+            SimError::Parse { path: path.into(), line, expected }
         })
     }
 }
@@ -382,6 +388,10 @@ impl File {
             }
         };
         positive("sim.stream_mb_s", stream_mb_s)?;
+        if stream_mb_s < LEAST_MB_S {
+            let expected = format!("sim.stream_mb_s: {LEAST_MB_S} or more, found {stream_mb_s}");
+            return Err(("sim.stream_mb_s", expected));
+        }
         if !(0.0..LINE_BYTES * 1000.0 / stream_mb_s).contains(&work_ns) {
             let line_ns = LINE_BYTES * 1000.0 / stream_mb_s;
             let expected = format!("sim.work_ns: 0 to the {line_ns:.1} ns of a whole line");
@@ -404,7 +414,7 @@ impl File {
         let mut pairs: Vec<(usize, usize)> = Vec::new();
         match self.links.as_ref().and_then(|links| links.between.as_ref()) {
             Some(between) => {
-                for &(a, b) in between {
+                for &Pair(a, b) in between {
                     let known = index(a).zip(index(b)).filter(|(a, b)| a != b);
                     let expected =
                         || format!("links.between: pairs of different node ids, found [{a}, {b}]");

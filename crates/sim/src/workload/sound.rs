@@ -108,8 +108,8 @@ impl PhaseSpec {
     /// The key, and what was expected.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
         let sound = |figure: f64| figure.is_finite() && (0.0..=1e9).contains(&figure);
-        if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e6)) {
-            return Some(("seconds", "above 0, at most 1e6"));
+        if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e5)) {
+            return Some(("seconds", "above 0, at most 100000"));
         }
         let others = [self.seconds.is_some(), self.operations.is_some()];
         let given = usize::from(self.times > 0) + others.into_iter().filter(|given| *given).count();
@@ -125,7 +125,8 @@ impl PhaseSpec {
         if self.loops.is_some_and(|part| !(part > 0.0 && part <= 1.0)) {
             return Some(("loops", "above 0, at most 1"));
         }
-        if self.range.is_some_and(|[from, to]| !(0.0 <= from && from < to && to <= 1.0)) {
+        if self.range.is_some_and(|places::Pair(from, to)| !(0.0 <= from && from < to && to <= 1.0))
+        {
             return Some(("range", "two parts of it, ascending, 0 to 1"));
         }
         if !sound(self.work) {
