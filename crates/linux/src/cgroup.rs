@@ -158,13 +158,14 @@ pub fn cpuset(
         if !version_1 && !controllers.is_empty() {
             continue;
         }
+        let (base, file) = match version_1 {
+            true => (mounts.version_1(root, "cpuset")?, "cpuset.effective_cpus"),
+            false => (mounts.version_2(root)?, "cpuset.cpus.effective"),
+        };
+        let Some(base) = base else { continue };
         // The root has every CPU there is, and is none of a task's own.
-        for part in up(group).filter(|part| !part.as_os_str().is_empty()) {
-            let (base, file) = match version_1 {
-                true => (mounts.version_1(root, "cpuset")?, "cpuset.effective_cpus"),
-                false => (mounts.version_2(root)?, "cpuset.cpus.effective"),
-            };
-            let Some(base) = base else { break };
+        let is_own = |part: &&Path| !part.as_os_str().is_empty() || !is_root(base, version_1);
+        for part in up(group).filter(is_own) {
             let path = base.join(part).join(file);
             if let Some(list) = text_if_present(&path)?.filter(|list| !list.trim().is_empty()) {
                 let wrong = |_| ReadError::parse_file(&path, "a list of CPUs such as 0-3", &list);
@@ -173,6 +174,15 @@ pub fn cpuset(
         }
     }
     Ok(None)
+}
+
+/// Whether the group that is mounted here is the root of all; in a container it is the container's own, with a cpuset
+/// as any other. The kernel has the one file in groups but the root, and the other in the root alone.
+fn is_root(folder: &Path, version_1: bool) -> bool {
+    match version_1 {
+        true => folder.join("cgroup.sane_behavior").exists(),
+        false => !folder.join("cgroup.events").exists(),
+    }
 }
 
 /// The folder of a process's group of version 2 and those above it, nearest first; none where it
@@ -265,6 +275,30 @@ mod tests {
         put("proc/7/task/8/cgroup", "0::/\n");
         put("sys/fs/cgroup/unified/cpuset.cpus.effective", "0-9\n");
         assert_eq!((cpus(), of(9)), (None, None));
+    }
+
+    /// Its own group is the root of what it sees.
+    #[test]
+    fn in_a_container_the_root_has_a_cpuset_too() {
+        let root = root();
+        let put = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        let of = |tid| cpuset(root.path(), &mut Mounts::default(), 7, tid).unwrap();
+        let cpus = || of(8).map(|set| set.to_string());
+        put("proc/7/task/8/cgroup", "0::/\n");
+        put("sys/fs/cgroup/unified/cpuset.cpus.effective", "2-3\n");
+        assert_eq!(cpus(), None, "the root of all");
+        put("sys/fs/cgroup/unified/cgroup.events", "populated 1\n");
+        assert_eq!(cpus().as_deref(), Some("2-3"));
+        put("proc/mounts", "cgroup /sys/fs/cgroup/cpuset cgroup rw,nosuid,cpuset 0 0\n");
+        put("proc/7/task/8/cgroup", "3:cpuset:/\n");
+        put("sys/fs/cgroup/cpuset/cpuset.effective_cpus", "1\n");
+        assert_eq!(cpus().as_deref(), Some("1"));
+        put("sys/fs/cgroup/cpuset/cgroup.sane_behavior", "0\n");
+        assert_eq!(cpus(), None, "the root of all");
     }
 
     #[test]

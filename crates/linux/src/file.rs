@@ -56,7 +56,9 @@ impl ReadError {
 
 /// Whether the error says that the file, or the process it is about, is not there (any more).
 pub(crate) fn is_absent(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+    // A control group that goes between open and read: ENODEV.
+    let gone = [libc::ESRCH, libc::ENODEV].map(Some);
+    error.kind() == ErrorKind::NotFound || gone.contains(&error.raw_os_error())
 }
 
 /// The file's text, None where there is no such file.

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Found, Pace, Turn};
-use numaherd_linux::knobs::Knob;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::process::TaskReader;
@@ -171,7 +170,7 @@ impl Runner {
         let measured = args.measured.as_deref().filter(|_| parts.latencies);
         let (topology, latencies) = latencies::here(measured)?;
         if tunes(args) {
-            scan::set(session, Knob::NumaBalancing, "1")?;
+            scan::switch_on(session)?;
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
@@ -465,9 +464,7 @@ fn check_target(pid: u32) -> Result<ProcessId> {
     if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
         bail!("process {pid} has no threads");
     }
-    let current = affinity::get(pid)?;
-    // Setting what is there changes nothing, and tells whether we may.
-    affinity::set(pid, &current).with_context(|| format!("process {pid} cannot be balanced"))?;
+    affinity::may_set(pid).with_context(|| format!("process {pid} cannot be balanced"))?;
     Ok(process)
 }
 

@@ -161,8 +161,13 @@ impl Memory for Shared {
         Ok(kernel.memory.get(&tgid).map(ranges))
     }
 
-    fn shared_ranges(&mut self, _: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
-        Ok(Some(Vec::new()))
+    /// Of every third process nobody may know.
+    fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        let source = std::io::ErrorKind::PermissionDenied.into();
+        match tgid % 3 {
+            0 => Err(ReadError::Read { path: format!("/proc/{tgid}/maps").into(), source }),
+            _ => Ok(Some(Vec::new())),
+        }
     }
 
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {

@@ -49,7 +49,12 @@ fn look(system: &mut dyn System, processes: &[ProcessId]) -> Result<Vec<SharedRa
     let mut all = Vec::new();
     let mut mapped_by: BTreeMap<ObjectId, (ProcessId, bool)> = BTreeMap::new();
     for &process in processes {
-        for range in system.shared_ranges(process.tgid)?.unwrap_or_default() {
+        let ranges = match system.shared_ranges(process.tgid) {
+            // Of somebody else's, which they may be all the same: such as a child that is another user.
+            Err(error) if error.is_refused() => None,
+            ranges => ranges?,
+        };
+        for range in ranges.unwrap_or_default() {
             let (first, several) = mapped_by.entry(range.object).or_insert((process, false));
             *several |= *first != process;
             let (start, len, object, offset) = (range.start, range.len, range.object, range.offset);

@@ -47,6 +47,21 @@ pub fn set(tid: u32, cpus: &CpuSet) -> Result<(), SysError> {
     if result == 0 { Ok(()) } else { Err(SysError::last("sched_setaffinity", tid)) }
 }
 
+/// Whether thread `tid` is one that we may set CPUs for. Nothing is set: even what is there now would become what its
+/// owner asked for (since 6.2), and stay when its cpuset is widened or a CPU comes online.
+///
+/// # Errors
+/// The thread has ended or belongs to someone else.
+pub fn may_set(tid: u32) -> Result<(), SysError> {
+    // No CPU at all is refused, but only once the kernel has found that we may.
+    match set(tid, &CpuSet::new()) {
+        Err(SysError::Refused { source, .. }) if source.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
 /// The CPU that this thread runs on just now; none where the kernel does not say.
 #[must_use]
 pub fn current_cpu() -> Option<CpuId> {
@@ -64,6 +79,8 @@ mod tests {
         let one: CpuSet = before.first().into_iter().collect();
         set(0, &one).unwrap();
         assert_eq!(get(0).unwrap(), one);
+        may_set(0).unwrap();
+        assert_eq!(get(0).unwrap(), one, "asking sets nothing");
         set(0, &before).unwrap();
         assert_eq!(get(0).unwrap(), before);
     }
@@ -74,6 +91,7 @@ mod tests {
         let tid = 5_000_000;
         assert_eq!(get(tid).unwrap_err().to_string(), "sched_getaffinity: task 5000000 has ended");
         assert!(set(tid, &[CpuId(0)].into_iter().collect()).unwrap_err().is_gone());
+        assert!(may_set(tid).unwrap_err().is_gone());
         let nowhere = [CpuId(60_000)].into_iter().collect();
         let error = set(0, &nowhere).unwrap_err();
         assert!(matches!(error, SysError::Refused { .. }), "{error}");

@@ -1,10 +1,12 @@
 //! Turning the knobs of the kernel's scans, with `--tune-kernel`. Which setting is decided in
 //! [`numaherd_placement::scan`], for the simulator too.
 
+use std::path::Path;
+
 use anyhow::Result;
 use numaherd_control::Turn;
 use numaherd_linux::ReadError;
-use numaherd_linux::knobs::{Knob, KnobError};
+use numaherd_linux::knobs::{self, Knob, KnobError};
 use numaherd_model::{Nanos, Topology};
 use numaherd_placement::{Scan, Seen};
 
@@ -30,6 +32,17 @@ impl Tuner {
     }
 }
 
+/// Has the kernel tell of who uses which memory.
+pub fn switch_on(session: &mut Session) -> Result<()> {
+    let mode = knobs::read_number(Path::new("/"), Knob::NumaBalancing).unwrap_or_default();
+    set(session, Knob::NumaBalancing, &with_faults(mode).to_string())
+}
+
+/// The mode that has hinting faults, whatever else is on: a kernel that tiers memory goes on with it.
+fn with_faults(mode: Option<u64>) -> u64 {
+    mode.unwrap_or(0) | 1
+}
+
 /// Sets all of a setting's knobs.
 fn tune(session: &mut Session, scan: Scan, topology: &Topology) -> Result<()> {
     let knobs = scan.knobs(topology);
@@ -44,7 +57,7 @@ fn tune(session: &mut Session, scan: Scan, topology: &Topology) -> Result<()> {
 }
 
 /// Sets one knob. One that the kernel keeps locked stays as it is, and we go on without.
-pub fn set(session: &mut Session, knob: Knob, value: &str) -> Result<()> {
+fn set(session: &mut Session, knob: Knob, value: &str) -> Result<()> {
     match session.set_knob(knob, value) {
         Err(error) if is_locked(&error) => {
             say!("numaherd: {error}: it stays as it is");
@@ -62,4 +75,15 @@ fn is_locked(error: &anyhow::Error) -> bool {
         _ => return false,
     };
     source.kind() == std::io::ErrorKind::PermissionDenied
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_that_tiers_memory_goes_on_with_it() {
+        let modes = [None, Some(0), Some(1), Some(2), Some(3)];
+        assert_eq!(modes.map(with_faults), [1, 1, 1, 3, 3]);
+    }
 }
