@@ -114,6 +114,8 @@ pub struct Kernel {
     pub high: u64,
     pub settings: BTreeMap<PathBuf, String>,
     pub locked: bool,
+    /// Nobody may set the affinity of this thread.
+    pub untouchable: Option<u32>,
     /// Processes with the run's mark.
     pub marked: BTreeSet<u32>,
     /// Calls of the balancer that change something, until it is killed.
@@ -161,6 +163,7 @@ impl Kernel {
             high,
             settings: BTreeMap::new(),
             locked: false,
+            untouchable: None,
             marked: BTreeSet::new(),
             fuse: None,
             killed: false,

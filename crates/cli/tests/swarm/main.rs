@@ -9,6 +9,7 @@
 
 mod faults;
 mod kernel;
+mod refused;
 mod system;
 
 use std::cell::RefCell;
@@ -22,7 +23,9 @@ use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::system::Machine as _;
 use numaherd_linux::undo::{Trail, undo_on};
-use numaherd_model::{Action, Change, CpuId, CpuSet, Journal, Nanos, Outcome, TaskId, WorldError};
+use numaherd_model::{
+    Action, Change, CpuId, CpuSet, Journal, Nanos, Outcome, ProcessId, TaskId, WorldError,
+};
 use numaherd_placement::Herd;
 use numaherd_trace::{Event, FileJournal, LeftBehind};
 
@@ -140,6 +143,23 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
     mortal
 }
 
+/// A live machine that does all there is, without faults.
+fn options(targets: Vec<ProcessId>, journal: Mortal) -> LiveOptions {
+    LiveOptions {
+        targets,
+        faults: None,
+        accesses: None,
+        latencies: None,
+        journal: Box::new(journal),
+        acts: true,
+        coverage: true,
+        objects: true,
+        units: true,
+        pause: Nanos(2_000_000),
+        beat: Box::new(|| {}),
+    }
+}
+
 /// One machine from its beginning to the last undoing.
 fn live(seed: u64) -> Story {
     let mut story = Story::default();
@@ -162,19 +182,7 @@ fn live(seed: u64) -> Story {
     {
         *story.faults.entry(what).or_default() += 1;
     }
-    let options = LiveOptions {
-        targets,
-        faults,
-        accesses: None,
-        latencies: None,
-        journal: Box::new(journal),
-        acts: true,
-        coverage: true,
-        objects: true,
-        units: true,
-        pause: Nanos(2_000_000),
-        beat: Box::new(|| {}),
-    };
+    let options = LiveOptions { faults, ..options(targets, journal) };
     let mut machine = LiveMachine::on(Box::new(shared.clone()), options).unwrap();
     let mut controller = Controller::new(Herd::new());
     for _ in 0..TURNS {
