@@ -19,8 +19,8 @@ use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
 use numaherd_linux::undo::{Trail, Undone, undo};
 use numaherd_model::{Change, Journal};
-use numaherd_trace::journal::state_dir;
-use numaherd_trace::{Event, FileJournal, LeftBehind};
+use numaherd_trace::journal::{remove, state_dir};
+use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
 
 /// What descendants of a session carry in their environment, with the run's id.
 pub const MARK: &str = "NUMAHERD_RUN";
@@ -162,7 +162,7 @@ impl Session {
         }
         self.pulse.end();
         if !keep && undone.failed.is_empty() {
-            std::fs::remove_file(&self.path).context("cannot remove the undo journal")?;
+            remove(&self.path).context("cannot remove the undo journal")?;
         }
         Ok(undone)
     }
@@ -239,27 +239,36 @@ pub fn restore_dead(dir: &Path, dry_run: bool) -> Result<Vec<(LeftBehind, Undone
     let mut reader = TaskReader::new("/".as_ref());
     let boot = reader.boot_id()?;
     let mut restored = Vec::new();
-    for left in left_behind(dir)? {
+    for left in readable(dir)? {
         if left.boot == boot && (is_alive(&left, &mut reader)? || left.kept) {
             continue;
         }
         if left.boot == boot {
             let undone = undo_left(&left, dry_run);
             if !dry_run && undone.failed.is_empty() {
-                remove(&left.path)?;
+                remove_of(&left)?;
             }
             restored.push((left, undone));
         } else if !dry_run {
-            remove(&left.path)?;
+            remove_of(&left)?;
         }
     }
     Ok(restored)
 }
 
 /// All journals of this user.
-pub fn left_behind(dir: &Path) -> Result<Vec<LeftBehind>> {
+pub fn left_behind(dir: &Path) -> Result<Found> {
     let found = LeftBehind::find(dir, identity::effective_user());
     found.with_context(|| format!("cannot read {}", dir.display()))
+}
+
+/// Those that can be read; which cannot is told.
+pub fn readable(dir: &Path) -> Result<Vec<LeftBehind>> {
+    let found = left_behind(dir)?;
+    for (path, error) in &found.unreadable {
+        say!("numaherd: cannot read {}: {error}: what it holds is not put back", path.display());
+    }
+    Ok(found.journals)
 }
 
 /// Whether the session that wrote it, of this boot, still runs.
@@ -274,12 +283,9 @@ pub fn undo_left(left: &LeftBehind, dry_run: bool) -> Undone {
     undo("/".as_ref(), trail, dry_run)
 }
 
-fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        // The supervisor, or another start, was quicker.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.with_context(|| format!("cannot remove {}", path.display())),
-    }
+/// Removes the journal of a session that is put back.
+pub fn remove_of(left: &LeftBehind) -> Result<()> {
+    remove(&left.path).with_context(|| format!("cannot remove {}", left.path.display()))
 }
 
 /// What was put back, in words.

@@ -163,9 +163,9 @@ impl LeftBehind {
     ///
     /// # Errors
     /// The folder exists and cannot be read.
-    pub fn find(dir: &Path, user: u32) -> io::Result<Vec<LeftBehind>> {
+    pub fn find(dir: &Path, user: u32) -> io::Result<Found> {
         let entries = match std::fs::read_dir(dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::default()),
             other => other?,
         };
         let paths = entries.flatten().map(|entry| entry.path());
@@ -177,11 +177,42 @@ impl LeftBehind {
             .filter(|path| path.extension().is_some_and(|e| e == ENDING) && is_own(path))
             .collect();
         paths.sort();
-        let mut found = Vec::new();
+        Ok(Found::read(paths))
+    }
+}
+
+/// Journals in a folder.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that could be read.
+    pub journals: Vec<LeftBehind>,
+    /// Those that could not, and why: they do not keep us from the others.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+impl Found {
+    fn read(paths: Vec<PathBuf>) -> Found {
+        let mut found = Found::default();
         for path in paths {
-            found.extend(LeftBehind::read(&path)?);
+            match LeftBehind::read(&path) {
+                Ok(left) => found.journals.extend(left),
+                // Its run has put everything back since the folder was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => found.unreadable.push((path, error)),
+            }
         }
-        Ok(found)
+        found
+    }
+}
+
+/// Removes a journal. That another was quicker (a supervisor, another start) is no error.
+///
+/// # Errors
+/// It is there and cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -204,6 +235,12 @@ mod tests {
         Change::Knob { path: "/proc/sys/x".into(), before: "0".into(), after: after.into() }
     }
 
+    fn find(dir: &Path, user: u32) -> Vec<LeftBehind> {
+        let found = LeftBehind::find(dir, user).unwrap();
+        assert!(found.unreadable.is_empty(), "{found:?}");
+        found.journals
+    }
+
     /// Without when they were written down.
     fn changes(left: &LeftBehind) -> Vec<Change> {
         left.changes.iter().map(|(_, change)| change.clone()).collect()
@@ -216,12 +253,12 @@ mod tests {
         let mut journal = FileJournal::create(dir.path(), user, "r1", begin()).unwrap();
         journal.before(&knob("1")).unwrap();
         journal.before(&knob("2")).unwrap();
-        assert!(!LeftBehind::find(dir.path(), user).unwrap()[0].kept);
+        assert!(!find(dir.path(), user)[0].kept);
         journal.keep().unwrap();
-        assert!(LeftBehind::find(dir.path(), user).unwrap()[0].kept);
+        assert!(find(dir.path(), user)[0].kept);
         let mut torn = OpenOptions::new().append(true).open(journal.path()).unwrap();
         torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
-        let found = LeftBehind::find(dir.path(), user).unwrap();
+        let found = find(dir.path(), user);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].pid, changes(&found[0])), (7, vec![knob("1"), knob("2")]));
         assert!(found[0].changes[0].0 <= found[0].changes[1].0, "{found:?}");
@@ -233,14 +270,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let user = me(&dir);
         let journal = FileJournal::create(dir.path(), user, "r1", begin()).unwrap();
-        assert_eq!(LeftBehind::find(dir.path(), user).unwrap().len(), 1);
-        assert_eq!(LeftBehind::find(dir.path(), user + 1).unwrap(), []);
+        assert_eq!(find(dir.path(), user).len(), 1);
+        assert_eq!(find(dir.path(), user + 1), []);
         let error = FileJournal::create(dir.path(), user + 1, "r2", begin()).unwrap_err();
         assert!(error.to_string().contains("NUMAHERD_STATE"), "{error}");
         // Nor what a link names: it may be somebody else's in a moment.
         std::os::unix::fs::symlink(journal.path(), dir.path().join("r3.journal")).unwrap();
         std::fs::create_dir(dir.path().join("r4.journal")).unwrap();
-        assert_eq!(LeftBehind::find(dir.path(), user).unwrap().len(), 1);
+        assert_eq!(find(dir.path(), user).len(), 1);
     }
 
     #[test]
@@ -273,8 +310,23 @@ mod tests {
     fn no_folder_means_nothing_left_and_an_empty_journal_changed_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let user = me(&dir);
-        assert_eq!(LeftBehind::find(&dir.path().join("none"), user).unwrap(), []);
+        assert_eq!(find(&dir.path().join("none"), user), []);
         std::fs::write(dir.path().join("x.journal"), "").unwrap();
-        assert_eq!(LeftBehind::find(dir.path(), user).unwrap(), []);
+        assert_eq!(find(dir.path(), user), []);
+    }
+
+    /// A run may end between the look into the folder and the look at its journal.
+    #[test]
+    fn one_that_is_gone_or_cannot_be_read_does_not_hide_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let journal = FileJournal::create(dir.path(), me(&dir), "r2", begin()).unwrap();
+        let paths = [dir.path().join("r1.journal"), dir.path().into(), journal.path().into()];
+        let found = Found::read(paths.into());
+        assert_eq!(found.journals.len(), 1);
+        assert_eq!(found.unreadable.len(), 1);
+        assert_eq!(found.unreadable[0].0, dir.path());
+        remove(journal.path()).unwrap();
+        remove(journal.path()).unwrap();
+        assert!(remove(dir.path()).is_err());
     }
 }
