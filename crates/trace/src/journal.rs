@@ -123,6 +123,8 @@ pub struct LeftBehind {
     pub start: u64,
     /// What it looked after.
     pub about: String,
+    /// It sets the kernel's knobs as it goes.
+    pub tunes: bool,
     /// Left in place on purpose.
     pub kept: bool,
     /// Changes, oldest first, and when each was written down, since the journal's begin.
@@ -137,7 +139,7 @@ impl LeftBehind {
     pub fn read(path: &Path) -> io::Result<Option<LeftBehind>> {
         let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
         let mut lines = Line::read_all(&text).into_iter();
-        let Some(Event::Begin { run, boot, pid, start, about }) = lines.next().map(|l| l.event)
+        let Some(Event::Begin { run, boot, pid, start, about, tunes }) = lines.next().map(|l| l.event)
         else {
             return Ok(None);
         };
@@ -149,7 +151,8 @@ impl LeftBehind {
                 _ => {}
             }
         }
-        Ok(Some(LeftBehind { path: path.into(), run, boot, pid, start, about, kept, changes }))
+        let path = path.into();
+        Ok(Some(LeftBehind { path, run, boot, pid, start, about, tunes, kept, changes }))
     }
 
     /// The same with the machine's settings only: tasks stay where they are.
@@ -228,7 +231,8 @@ mod tests {
     }
 
     fn begin() -> Event {
-        Event::Begin { run: "r1".into(), boot: "b".into(), pid: 7, start: 8, about: "sleep".into() }
+        let (run, boot, about) = ("r1".into(), "b".into(), "sleep".into());
+        Event::Begin { run, boot, pid: 7, start: 8, about, tunes: true }
     }
 
     fn knob(after: &str) -> Change {
@@ -261,6 +265,7 @@ mod tests {
         let found = find(dir.path(), user);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].pid, changes(&found[0])), (7, vec![knob("1"), knob("2")]));
+        assert!(found[0].tunes);
         assert!(found[0].changes[0].0 <= found[0].changes[1].0, "{found:?}");
         assert!(FileJournal::create(dir.path(), user, "r1", begin()).is_err());
     }

@@ -130,6 +130,7 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
         pid: 1,
         start: shared.0.borrow().now / kernel::TICK_NS,
         about: "swarm".into(),
+        tunes: true,
     };
     let user = numaherd_linux::sys::identity::effective_user();
     let journal = FileJournal::create(folder, user, "swarm", begin).unwrap();

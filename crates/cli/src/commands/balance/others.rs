@@ -70,6 +70,7 @@ mod tests {
             pid: 1,
             start: 1,
             about: "process 12, process 3".into(),
+            tunes: false,
             kept: false,
             changes: vec![(Nanos(0), change)],
         };
