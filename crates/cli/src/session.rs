@@ -17,7 +17,7 @@ use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
-use numaherd_linux::undo::{Trail, Undone, undo};
+use numaherd_linux::undo::{Trail, Undone, in_force, undo};
 use numaherd_model::{Change, Journal};
 use numaherd_trace::journal::{remove, state_dir};
 use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
@@ -55,7 +55,12 @@ struct Shared(Rc<RefCell<FileJournal>>);
 
 impl Journal for Shared {
     fn before(&mut self, change: &Change) -> std::io::Result<()> {
-        self.0.borrow_mut().before(change)
+        let mut journal = self.0.borrow_mut();
+        if journal.is_long() {
+            // Where that fails it grows on, and is tried again when it is twice as long.
+            let _ = journal.shorten(|changes| in_force("/".as_ref(), changes));
+        }
+        journal.before(change)
     }
 }
 

@@ -10,31 +10,22 @@ use std::path::Path;
 
 use numaherd_model::{Change, CpuSet, Nanos, ProcessId, TaskId};
 
-use crate::allowance::{is_inherited, is_still};
+use crate::allowance::is_still;
 use crate::live::custody::{is_untouched, put_back, usable};
 use crate::process::TaskStat;
-use crate::sys::clock;
 use crate::system::{Running, System};
+use masks::{Masks, Shown};
+
+pub use in_force::{in_force, in_force_on};
+
+mod in_force;
+mod masks;
 
 /// Looks at all tasks again after a pass that found some: they may have been forking.
 const MOST_PASSES: usize = 8;
 
 /// Generations looked back for the process that handed a mask down.
 const MOST_ANCESTORS: usize = 16;
-
-/// A mask we set, with whom it was set for.
-type Masks = BTreeMap<CpuSet, Vec<Set>>;
-
-/// A task that had a mask of ours, and what its owner had allowed.
-#[derive(Clone)]
-struct Set {
-    task: TaskId,
-    process: ProcessId,
-    owner: CpuSet,
-    /// From which tick on the task may have had it, and when it was to get another.
-    from: u64,
-    until: Option<u64>,
-}
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +79,7 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
     let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
     undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
-    let masks = masks_set(changes, since);
+    let masks = Masks::of(changes, since);
     for (index, (_, change)) in changes.iter().enumerate() {
         let Change::Affinity { task, process, before, after } = change else { continue };
         let last = index + 1 == changes.len();
@@ -111,28 +102,6 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
         }
     }
     undoing.undone
-}
-
-/// The masks that a run set; a release is none.
-fn masks_set(changes: &[(Nanos, Change)], since: u64) -> Masks {
-    let mut masks = Masks::new();
-    let mut latest: BTreeMap<TaskId, (CpuSet, usize)> = BTreeMap::new();
-    for (written, change) in changes {
-        let Change::Affinity { task, process, before, after } = change else { continue };
-        let from = since + written.0 / clock::tick().0;
-        if let Some((mask, nth)) = latest.remove(task)
-            && let Some(before) = masks.get_mut(&mask)
-        {
-            before[nth].until = Some(from);
-        }
-        if after != before {
-            let set = masks.entry(after.clone()).or_default();
-            latest.insert(*task, (after.clone(), set.len()));
-            let (task, process, owner) = (*task, *process, before.clone());
-            set.push(Set { task, process, owner, from, until: None });
-        }
-    }
-    masks
 }
 
 /// What undoing works with.
@@ -229,39 +198,41 @@ impl Undoing<'_> {
         let whole = self.system.mask(tgid, stat.id.tid);
         let usable = usable(self.system, tgid, stat.id.tid).ok()?;
         let lineage = self.lineage(tgid);
-        // When it was born of a process, or who stands between the two was.
-        let born = |of: ProcessId| match lineage.iter().position(|process| *process == of) {
-            Some(0) => stat.id.start,
-            Some(nth) => lineage[nth - 1].start,
-            None => lineage.first().map_or(stat.id.start, |own| own.start),
-        };
-        // Who was there before the mask was set was not born with it: what it shows, its cpuset may have
-        // left. But a thread that we placed becomes its process's main one when it executes a program.
-        let main = stat.id.tid == tgid;
-        let heir = |set: &Set| born(set.process) >= set.from;
-        let may = |set: &Set| heir(set) || main && lineage.first() == Some(&set.process);
         let fits = |mask: &CpuSet| {
             whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
                 || *mask != now && mask.intersection(&usable).is_empty()
         };
-        let all = masks.iter().filter(|(mask, _)| fits(mask));
-        let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
-        let fit = all.filter(|(mask, set)| {
-            let kin = heir(set) && lineage.contains(&set.process);
-            may(set) && (**mask == now || is_inherited(&now, mask, &set.owner, &usable, kin))
-        });
-        let (exact, cut): (Vec<_>, Vec<_>) = fit.partition(|(mask, _)| **mask == now);
-        // A mask of ours that a cpuset or hotplug cut may look like another of ours: whose child it is
-        // says which.
-        let both = || cut.iter().chain(&exact).map(|(_, set)| *set);
-        if let Some(set) = lineage.iter().find_map(|of| handed_down(*of, born(*of), both())) {
-            return Some(set.owner.clone());
+        let fit = masks.iter().filter(|(mask, ..)| fits(mask));
+        let shown: Vec<Shown<'_>> = fit.map(|of| Shown::new(of, &now, &usable)).collect();
+        // A thread that we placed becomes its process's main one when it executes a program.
+        let main = stat.id.tid == tgid;
+        // Whose child it is says which of several masks it was born with, and when it was born of that
+        // process, or who stands between the two was.
+        for (nth, &process) in lineage.iter().enumerate() {
+            let born = if nth == 0 { stat.id.start } else { lineage[nth - 1].start };
+            let had =
+                shown.iter().flat_map(|of| of.sets.of(process).iter().map(move |set| (of, set)));
+            // Who was there before the mask was set was not born with it: what it shows, its cpuset may
+            // have left.
+            let may = had.filter(|(of, set)| match set.from <= born {
+                true => of.by_kin,
+                false => main && nth == 0 && of.by_anybody,
+            });
+            let likeliest = may.max_by_key(|(of, set)| (set.likeliness(born), of.exact, set.line));
+            if let Some((of, _)) = likeliest {
+                return Some(of.owner.clone());
+            }
         }
         // Nobody tells that it was born with that. If it shows all of its cpuset, that may be all there is
         // to it, and only who was free to use all CPUs is put back without harm.
-        let owner = exact.iter().chain(&cut).next().map(|(_, set)| set.owner.clone())?;
+        let born = lineage.first().map_or(stat.id.start, |own| own.start);
+        let others = shown.iter().filter(|of| of.by_anybody).filter_map(|of| {
+            let first = of.sets.first_beside(&lineage).filter(|set| set.from <= born)?;
+            Some((!of.exact, of.mask, first.line, of.owner))
+        });
+        let (.., owner) = others.min()?;
         let possible = self.system.possible().ok()?;
-        (now != usable || possible.is_subset(&owner)).then_some(owner)
+        (now != usable || possible.is_subset(owner)).then(|| owner.clone())
     }
 
     /// A process and its ancestors, nearest first; by start time too: a pid may be another's by now.
@@ -339,19 +310,6 @@ fn knobs_set(changes: &[(Nanos, Change)]) -> BTreeMap<&Path, KnobSet<'_>> {
         }
     }
     knobs
-}
-
-/// Of masks that a process had, the likeliest that a child was born with: one that a thread had then, the
-/// main thread's, which starts most, and the latest.
-fn handed_down<'a>(
-    process: ProcessId,
-    born: u64,
-    all: impl Iterator<Item = &'a Set>,
-) -> Option<&'a Set> {
-    let own = all.filter(|set| set.process == process);
-    own.max_by_key(|set| {
-        (set.until.is_none_or(|until| until > born), set.task.tid == process.tgid, set.from)
-    })
 }
 
 #[cfg(test)]

@@ -123,6 +123,8 @@ pub struct Kernel {
     pub killed: bool,
     /// When each change was written down.
     pub written: Vec<u64>,
+    /// Lines of the journal that were left out since.
+    pub dropped: u64,
     /// Processes whose threads have masks of their own each: which of them a newborn had is nowhere
     /// to be read.
     pub mixed: BTreeSet<u32>,
@@ -168,6 +170,7 @@ impl Kernel {
             fuse: None,
             killed: false,
             written: Vec::new(),
+            dropped: 0,
             mixed: BTreeSet::new(),
             throttled: BTreeMap::new(),
             watched: BTreeSet::new(),

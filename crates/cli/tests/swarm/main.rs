@@ -22,7 +22,7 @@ use std::rc::Rc;
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::system::Machine as _;
-use numaherd_linux::undo::{Trail, undo_on};
+use numaherd_linux::undo::{Trail, in_force_on, undo_on};
 use numaherd_model::{
     Action, Change, CpuId, CpuSet, Journal, Nanos, Outcome, ProcessId, TaskId, WorldError,
 };
@@ -42,12 +42,15 @@ const TURN_NS: u64 = 300_000_000;
 struct Mortal {
     journal: FileJournal,
     kernel: Shared,
+    /// Lines after which it is shortened.
+    bound: usize,
 }
 
 impl Journal for Mortal {
     fn before(&mut self, change: &Change) -> io::Result<()> {
         let was_dead = self.kernel.0.borrow().killed;
         if self.kernel.0.borrow_mut().may_act() {
+            self.shorten()?;
             let mut kernel = self.kernel.0.borrow_mut();
             let now = kernel.now;
             kernel.written.push(now);
@@ -58,6 +61,29 @@ impl Journal for Mortal {
             file.write_all(b"{\"v\":1,\"t\":7,\"event\":\"before\",\"change\":\"affin")?;
         }
         Err(io::Error::other("killed"))
+    }
+}
+
+impl Mortal {
+    /// Every few lines, and not every thousands: whatever was left out is missed soon.
+    fn shorten(&mut self) -> io::Result<()> {
+        let mut system = self.kernel.clone();
+        let written = std::mem::take(&mut self.kernel.0.borrow_mut().written);
+        let mut kept = written.clone();
+        if written.len() > self.bound {
+            self.journal.shorten(|changes| {
+                // Lines have the host's time, and are told by it.
+                let at: Vec<Nanos> = changes.iter().map(|(at, _)| *at).collect();
+                let needed = in_force_on(&mut system, changes);
+                let line = |at_: &Nanos| at.binary_search(at_).expect("a line of these");
+                kept = needed.iter().map(|(at, _)| written[line(at)]).collect();
+                needed
+            })?;
+            self.bound = kept.len() + 5;
+            self.kernel.0.borrow_mut().dropped += (written.len() - kept.len()) as u64;
+        }
+        self.kernel.0.borrow_mut().written = kept;
+        Ok(())
     }
 }
 
@@ -73,6 +99,7 @@ struct Story {
     checked: u64,
     excused: u64,
     coincidences: u64,
+    dropped: u64,
 }
 
 impl Story {
@@ -88,6 +115,7 @@ impl Story {
         self.checked += other.checked;
         self.excused += other.excused;
         self.coincidences += other.coincidences;
+        self.dropped += other.dropped;
     }
 }
 
@@ -134,7 +162,7 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
     };
     let user = numaherd_linux::sys::identity::effective_user();
     let journal = FileJournal::create(folder, user, "swarm", begin).unwrap();
-    let mut mortal = Mortal { journal, kernel: shared.clone() };
+    let mut mortal = Mortal { journal, kernel: shared.clone(), bound: 5 };
     for (path, before, after) in settings() {
         let (before, after) = (before.to_string(), after.to_string());
         let change = Change::Knob { path: path.clone(), before, after: after.clone() };
@@ -269,6 +297,7 @@ fn put_back(
     assert_eq!(undone.failed, Vec::<String>::new(), "SEED={seed}");
     story.put_back = undone.affinities as u64;
     story.coincidences = shared.0.borrow().coincidences;
+    story.dropped = shared.0.borrow().dropped;
     assert_eq!(shared.0.borrow().pressed, 0, "SEED={seed}: a node went below its watermark");
     let strangers = shared.0.borrow().strangers_touched;
     assert_eq!(strangers, 0, "SEED={seed}: a process was taken for one that had its pid before");
@@ -319,6 +348,7 @@ fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
     if machines >= MACHINES {
         assert!(faults >= 500, "only {faults} faults");
         assert!(all.placed > 100 && all.moved > 10_000 && all.killed > 5 && all.put_back > 50);
+        assert!(all.dropped > 500, "only {} lines of journals were dropped", all.dropped);
         // Cpusets cut an owner's mask and ours to the same CPUs: hardly ever.
         assert!(all.coincidences * 100 < all.checked, "{} coincidences", all.coincidences);
         // Whose owner's mask was nowhere to be had: few.

@@ -41,28 +41,6 @@ fn trail<'a>(changes: &'a [(Nanos, Change)], mark: Option<&'a str>) -> Trail<'a>
     Trail { changes, mark, since: 0 }
 }
 
-/// Thread 5 of process 4 was given CPU 1 at tick 10 in place of its owner's 0-1, and CPU 2 at tick 20 in
-/// place of 1-2, for its owner had changed it; the main thread was given CPU 1 at tick 30.
-#[test]
-fn what_a_child_was_born_with_depends_on_when() {
-    let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-    let process = ProcessId { tgid: 4, start: 1 };
-    let change = |ticks, tid, before, after| {
-        let (task, before, after) = (TaskId { tid, start: 1 }, cpus(before), cpus(after));
-        (Nanos(ticks * clock::tick().0), Change::Affinity { task, process, before, after })
-    };
-    let masks = masks_set(
-        &[change(9, 5, "0-1", "1"), change(19, 5, "1-2", "2"), change(29, 4, "0-3", "1")],
-        1,
-    );
-    let spans = |mask| masks[&cpus(mask)].iter().map(|set| (set.from, set.until));
-    assert!(spans("1").eq([(10, Some(20)), (30, None)]) && spans("2").eq([(20, None)]));
-    let born_by = |born| masks[&cpus("1")].iter().filter(move |set| set.from <= born);
-    assert_eq!(handed_down(process, 15, born_by(15)).unwrap().owner, cpus("0-1"));
-    assert_eq!(handed_down(process, 31, born_by(31)).unwrap().owner, cpus("0-3"));
-    assert!(handed_down(ProcessId { start: 2, ..process }, 31, born_by(31)).is_none());
-}
-
 /// All CPUs, and one of them; None on a machine with one CPU, where nothing can be told
 /// apart.
 fn masks() -> Option<(CpuSet, CpuSet)> {
@@ -95,8 +73,7 @@ fn an_orphan_that_inherited_is_found_by_its_mark() {
         affinity::set(sleeper.task().tid, &one).unwrap();
     }
     let changes = [change(parent.task(), &all, &one)];
-    let undone =
-        undo("/".as_ref(), trail(&changes, Some(&format!("NUMAHERD_RUN={mark}"))), false);
+    let undone = undo("/".as_ref(), trail(&changes, Some(&format!("NUMAHERD_RUN={mark}"))), false);
     assert_eq!((undone.inherited, undone.affinities), (1, 1));
     assert_eq!(affinity::get(orphan.task().tid).unwrap(), all);
     assert_eq!(affinity::get(stranger.task().tid).unwrap(), one);
@@ -179,4 +156,50 @@ fn a_knob_that_cannot_be_read_is_told_and_not_taken_for_changed() {
     let undone = undo("/".as_ref(), trail(&changes, None), false);
     assert_eq!((undone.knobs, undone.changed_since, undone.failed.len()), (0, 0, 1));
     assert!(undone.failed[0].contains("unmounted/knob"), "{undone:?}");
+}
+
+/// A run that goes on for months writes down thousands of newborns that have ended since.
+#[test]
+fn what_is_left_out_of_a_journal_is_not_missed() {
+    let Some((all, one)) = masks() else { return };
+    let other: CpuSet = all.iter().skip(1).take(1).collect();
+    let (placed, released) = (Sleeper::start("p"), Sleeper::start("r"));
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("knob");
+    std::fs::write(&path, "300").unwrap();
+    let knob = |before: &str, after: &str| {
+        let (before, after) = (before.to_string(), after.to_string());
+        (Nanos(0), Change::Knob { path: path.clone(), before, after })
+    };
+    let mut changes = Vec::new();
+    for nth in 0..1000 {
+        let ended = TaskId { start: placed.task().start + 1 + nth, ..placed.task() };
+        let (to, ms) = if nth % 2 == 0 { (&one, "100") } else { (&other, "300") };
+        changes.push(change(ended, &all, to));
+        changes.push(change(placed.task(), &all, to));
+        changes.push(change(released.task(), &all, to));
+        changes.push(knob(
+            if nth == 0 {
+                "1000"
+            } else if ms == "100" {
+                "300"
+            } else {
+                "100"
+            },
+            ms,
+        ));
+    }
+    // Refused, and not told yet.
+    changes.push(knob("300", "100"));
+    changes.push(change(released.task(), &all, &all));
+    changes.push(change(placed.task(), &all, &one));
+    affinity::set(placed.task().tid, &other).unwrap();
+    let needed = in_force("/".as_ref(), &changes);
+    assert!(needed.len() < 20, "{} lines", needed.len());
+    assert!(needed.iter().all(|line| changes.contains(line)));
+    assert_eq!(in_force("/".as_ref(), &needed), needed, "nothing is left out twice");
+    let undone = undo("/".as_ref(), trail(&needed, None), false);
+    assert_eq!((undone.affinities, undone.knobs, undone.changed_since), (1, 1, 0), "{undone:?}");
+    assert_eq!(affinity::get(placed.task().tid).unwrap(), all);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "1000");
 }
