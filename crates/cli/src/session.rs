@@ -17,10 +17,10 @@ use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
-use numaherd_linux::undo::{Trail, Undone, undo};
+use numaherd_linux::undo::{Trail, Undone, in_force, undo};
 use numaherd_model::{Change, Journal};
-use numaherd_trace::journal::state_dir;
-use numaherd_trace::{Event, FileJournal, LeftBehind};
+use numaherd_trace::journal::{remove, state_dir};
+use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
 
 /// What descendants of a session carry in their environment, with the run's id.
 pub const MARK: &str = "NUMAHERD_RUN";
@@ -55,13 +55,19 @@ struct Shared(Rc<RefCell<FileJournal>>);
 
 impl Journal for Shared {
     fn before(&mut self, change: &Change) -> std::io::Result<()> {
-        self.0.borrow_mut().before(change)
+        let mut journal = self.0.borrow_mut();
+        if journal.is_long() {
+            // Where that fails it grows on, and is tried again when it is twice as long.
+            let _ = journal.shorten(|changes| in_force("/".as_ref(), changes));
+        }
+        journal.before(change)
     }
 }
 
 impl Session {
-    /// Puts back what dead sessions left, begins a journal and starts the supervisor.
-    pub fn begin(about: &str) -> Result<Session> {
+    /// Puts back what dead sessions left, begins a journal and starts the supervisor. One that `tunes`
+    /// sets knobs of the kernel.
+    pub fn begin(about: &str, tunes: bool) -> Result<Session> {
         let dir = journals();
         for (left, undone) in restore_dead(&dir, false)? {
             say!("numaherd: put back what run {} had left: {}", left.run, tell(&undone));
@@ -71,13 +77,18 @@ impl Session {
         let start = reader.stat(pid, pid)?.map_or(0, |stat| stat.id.start);
         let run = format!("{pid}-{start}");
         let boot = reader.boot_id()?;
-        let begin = Event::Begin { run: run.clone(), boot, pid, start, about: about.into() };
+        let begin = Event::Begin { run: run.clone(), boot, pid, start, about: about.into(), tunes };
         let opening = begin.clone();
         let journal = FileJournal::create(&dir, identity::effective_user(), &run, begin)
             .with_context(|| {
                 format!("cannot write the undo journal in {}, so nothing is changed", dir.display())
             })?;
         let path = journal.path().to_path_buf();
+        // Once we can be seen, for of two that begin at once each must see the other.
+        if tunes && let Err(refused) = alone_at_the_knobs(&dir, &run, &mut reader) {
+            remove(&path).context("cannot remove the undo journal")?;
+            return Err(refused);
+        }
         let pulse = Pulse::start(&path)?;
         Ok(Session { run, opening, journal: Shared(Rc::new(RefCell::new(journal))), path, pulse })
     }
@@ -162,7 +173,7 @@ impl Session {
         }
         self.pulse.end();
         if !keep && undone.failed.is_empty() {
-            std::fs::remove_file(&self.path).context("cannot remove the undo journal")?;
+            remove(&self.path).context("cannot remove the undo journal")?;
         }
         Ok(undone)
     }
@@ -233,33 +244,67 @@ fn supervise(journal: &Path) -> Result<Child> {
     Ok(child)
 }
 
+/// Refuses to set knobs beside another session that does: each would take the other's values for those
+/// to put back, and turn its knobs back under it. Sessions that started ours end after it, so we put
+/// back theirs first.
+fn alone_at_the_knobs(dir: &Path, ours: &str, reader: &mut TaskReader) -> Result<()> {
+    let boot = reader.boot_id()?;
+    let above = ancestors(reader);
+    for left in left_behind(dir)?.journals {
+        let LeftBehind { run, pid, about, .. } = &left;
+        let sets = left.tunes && !left.kept && run != ours && !above.contains(pid);
+        if sets && left.boot == boot && is_alive(&left, reader)? {
+            bail!(
+                "run {run} of process {pid} ({about}) sets the kernel's knobs already, and two would undo \
+                 each other's settings: end that first, or balance without --tune-kernel"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Those who started us, nearest first.
+fn ancestors(reader: &mut TaskReader) -> Vec<u32> {
+    let parent = |&pid: &u32| reader.stat(pid, pid).ok().flatten().map(|stat| stat.ppid);
+    std::iter::successors(Some(std::process::id()), parent).take_while(|pid| *pid > 0).collect()
+}
+
 /// Puts back what sessions left whose process is dead, but for what was kept on purpose. Journals of
 /// another boot are removed: nothing of them is left.
 pub fn restore_dead(dir: &Path, dry_run: bool) -> Result<Vec<(LeftBehind, Undone)>> {
     let mut reader = TaskReader::new("/".as_ref());
     let boot = reader.boot_id()?;
     let mut restored = Vec::new();
-    for left in left_behind(dir)? {
+    for left in readable(dir)? {
         if left.boot == boot && (is_alive(&left, &mut reader)? || left.kept) {
             continue;
         }
         if left.boot == boot {
             let undone = undo_left(&left, dry_run);
             if !dry_run && undone.failed.is_empty() {
-                remove(&left.path)?;
+                remove_of(&left)?;
             }
             restored.push((left, undone));
         } else if !dry_run {
-            remove(&left.path)?;
+            remove_of(&left)?;
         }
     }
     Ok(restored)
 }
 
 /// All journals of this user.
-pub fn left_behind(dir: &Path) -> Result<Vec<LeftBehind>> {
+pub fn left_behind(dir: &Path) -> Result<Found> {
     let found = LeftBehind::find(dir, identity::effective_user());
     found.with_context(|| format!("cannot read {}", dir.display()))
+}
+
+/// Those that can be read; which cannot is told.
+pub fn readable(dir: &Path) -> Result<Vec<LeftBehind>> {
+    let found = left_behind(dir)?;
+    for (path, error) in &found.unreadable {
+        say!("numaherd: cannot read {}: {error}: what it holds is not put back", path.display());
+    }
+    Ok(found.journals)
 }
 
 /// Whether the session that wrote it, of this boot, still runs.
@@ -274,12 +319,9 @@ pub fn undo_left(left: &LeftBehind, dry_run: bool) -> Undone {
     undo("/".as_ref(), trail, dry_run)
 }
 
-fn remove(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        // The supervisor, or another start, was quicker.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        other => other.with_context(|| format!("cannot remove {}", path.display())),
-    }
+/// Removes the journal of a session that is put back.
+pub fn remove_of(left: &LeftBehind) -> Result<()> {
+    remove(&left.path).with_context(|| format!("cannot remove {}", left.path.display()))
 }
 
 /// What was put back, in words.
@@ -298,4 +340,42 @@ pub fn tell(undone: &Undone) -> String {
         text += &format!("; could not: {failed}");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begun(dir: &Path, reader: &mut TaskReader, run: &str, pid: u32, tunes: bool) {
+        let start = reader.stat(pid, pid).unwrap().unwrap().id.start;
+        let (run, about, boot) = (run.to_string(), "a test".into(), reader.boot_id().unwrap());
+        let begin = Event::Begin { run: run.clone(), boot, pid, start, about, tunes };
+        FileJournal::create(dir, identity::effective_user(), &run, begin).unwrap();
+    }
+
+    #[test]
+    fn one_session_at_a_time_sets_knobs_but_for_those_that_started_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut reader = TaskReader::new("/".as_ref());
+        let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+        let parent = reader.stat(std::process::id(), std::process::id()).unwrap().unwrap().ppid;
+        let mut begun = |run, pid, tunes| begun(dir.path(), &mut reader, run, pid, tunes);
+        begun("parent", parent, true);
+        begun("ours", other.id(), true);
+        begun("places", other.id(), false);
+        let alone = || {
+            let mut reader = TaskReader::new("/".as_ref());
+            alone_at_the_knobs(dir.path(), "ours", &mut reader).map_err(|error| error.to_string())
+        };
+        assert_eq!(alone(), Ok(()));
+        begun("tunes", other.id(), true);
+        let refused = alone().unwrap_err();
+        let says = |what: &str| assert!(refused.contains(what), "{what}: {refused}");
+        says("run tunes of process");
+        says(&other.id().to_string());
+        says("end that first");
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(alone(), Ok(()), "nobody is there any more");
+    }
 }

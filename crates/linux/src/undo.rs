@@ -10,31 +10,22 @@ use std::path::Path;
 
 use numaherd_model::{Change, CpuSet, Nanos, ProcessId, TaskId};
 
-use crate::allowance::{is_inherited, is_still};
+use crate::allowance::is_still;
 use crate::live::custody::{is_untouched, put_back, usable};
 use crate::process::TaskStat;
-use crate::sys::clock;
 use crate::system::{Running, System};
+use masks::{Masks, Shown};
+
+pub use in_force::{in_force, in_force_on};
+
+mod in_force;
+mod masks;
 
 /// Looks at all tasks again after a pass that found some: they may have been forking.
 const MOST_PASSES: usize = 8;
 
 /// Generations looked back for the process that handed a mask down.
 const MOST_ANCESTORS: usize = 16;
-
-/// A mask we set, with whom it was set for.
-type Masks = BTreeMap<CpuSet, Vec<Set>>;
-
-/// A task that had a mask of ours, and what its owner had allowed.
-#[derive(Clone)]
-struct Set {
-    task: TaskId,
-    process: ProcessId,
-    owner: CpuSet,
-    /// From which tick on the task may have had it, and when it was to get another.
-    from: u64,
-    until: Option<u64>,
-}
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -88,7 +79,7 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
     let mut undoing = Undoing { system, dry_run, undone: Undone::default() };
     undoing.knobs(changes);
     let mut tasks: BTreeMap<TaskId, Entry> = BTreeMap::new();
-    let masks = masks_set(changes, since);
+    let masks = Masks::of(changes, since);
     for (index, (_, change)) in changes.iter().enumerate() {
         let Change::Affinity { task, process, before, after } = change else { continue };
         let last = index + 1 == changes.len();
@@ -111,28 +102,6 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
         }
     }
     undoing.undone
-}
-
-/// The masks that a run set; a release is none.
-fn masks_set(changes: &[(Nanos, Change)], since: u64) -> Masks {
-    let mut masks = Masks::new();
-    let mut latest: BTreeMap<TaskId, (CpuSet, usize)> = BTreeMap::new();
-    for (written, change) in changes {
-        let Change::Affinity { task, process, before, after } = change else { continue };
-        let from = since + written.0 / clock::tick().0;
-        if let Some((mask, nth)) = latest.remove(task)
-            && let Some(before) = masks.get_mut(&mask)
-        {
-            before[nth].until = Some(from);
-        }
-        if after != before {
-            let set = masks.entry(after.clone()).or_default();
-            latest.insert(*task, (after.clone(), set.len()));
-            let (task, process, owner) = (*task, *process, before.clone());
-            set.push(Set { task, process, owner, from, until: None });
-        }
-    }
-    masks
 }
 
 /// What undoing works with.
@@ -229,39 +198,41 @@ impl Undoing<'_> {
         let whole = self.system.mask(tgid, stat.id.tid);
         let usable = usable(self.system, tgid, stat.id.tid).ok()?;
         let lineage = self.lineage(tgid);
-        // When it was born of a process, or who stands between the two was.
-        let born = |of: ProcessId| match lineage.iter().position(|process| *process == of) {
-            Some(0) => stat.id.start,
-            Some(nth) => lineage[nth - 1].start,
-            None => lineage.first().map_or(stat.id.start, |own| own.start),
-        };
-        // Who was there before the mask was set was not born with it: what it shows, its cpuset may have
-        // left. But a thread that we placed becomes its process's main one when it executes a program.
-        let main = stat.id.tid == tgid;
-        let heir = |set: &Set| born(set.process) >= set.from;
-        let may = |set: &Set| heir(set) || main && lineage.first() == Some(&set.process);
         let fits = |mask: &CpuSet| {
             whole.as_ref().is_none_or(|whole| whole.is_subset(mask))
                 || *mask != now && mask.intersection(&usable).is_empty()
         };
-        let all = masks.iter().filter(|(mask, _)| fits(mask));
-        let all = all.flat_map(|(mask, set)| set.iter().map(move |set| (mask, set)));
-        let fit = all.filter(|(mask, set)| {
-            let kin = heir(set) && lineage.contains(&set.process);
-            may(set) && (**mask == now || is_inherited(&now, mask, &set.owner, &usable, kin))
-        });
-        let (exact, cut): (Vec<_>, Vec<_>) = fit.partition(|(mask, _)| **mask == now);
-        // A mask of ours that a cpuset or hotplug cut may look like another of ours: whose child it is
-        // says which.
-        let both = || cut.iter().chain(&exact).map(|(_, set)| *set);
-        if let Some(set) = lineage.iter().find_map(|of| handed_down(*of, born(*of), both())) {
-            return Some(set.owner.clone());
+        let fit = masks.iter().filter(|(mask, ..)| fits(mask));
+        let shown: Vec<Shown<'_>> = fit.map(|of| Shown::new(of, &now, &usable)).collect();
+        // A thread that we placed becomes its process's main one when it executes a program.
+        let main = stat.id.tid == tgid;
+        // Whose child it is says which of several masks it was born with, and when it was born of that
+        // process, or who stands between the two was.
+        for (nth, &process) in lineage.iter().enumerate() {
+            let born = if nth == 0 { stat.id.start } else { lineage[nth - 1].start };
+            let had =
+                shown.iter().flat_map(|of| of.sets.of(process).iter().map(move |set| (of, set)));
+            // Who was there before the mask was set was not born with it: what it shows, its cpuset may
+            // have left.
+            let may = had.filter(|(of, set)| match set.from <= born {
+                true => of.by_kin,
+                false => main && nth == 0 && of.by_anybody,
+            });
+            let likeliest = may.max_by_key(|(of, set)| (set.likeliness(born), of.exact, set.line));
+            if let Some((of, _)) = likeliest {
+                return Some(of.owner.clone());
+            }
         }
         // Nobody tells that it was born with that. If it shows all of its cpuset, that may be all there is
         // to it, and only who was free to use all CPUs is put back without harm.
-        let owner = exact.iter().chain(&cut).next().map(|(_, set)| set.owner.clone())?;
+        let born = lineage.first().map_or(stat.id.start, |own| own.start);
+        let others = shown.iter().filter(|of| of.by_anybody).filter_map(|of| {
+            let first = of.sets.first_beside(&lineage).filter(|set| set.from <= born)?;
+            Some((!of.exact, of.mask, first.line, of.owner))
+        });
+        let (.., owner) = others.min()?;
         let possible = self.system.possible().ok()?;
-        (now != usable || possible.is_subset(&owner)).then_some(owner)
+        (now != usable || possible.is_subset(owner)).then(|| owner.clone())
     }
 
     /// A process and its ancestors, nearest first; by start time too: a pid may be another's by now.
@@ -277,21 +248,26 @@ impl Undoing<'_> {
     }
 
     fn knobs(&mut self, changes: &[(Nanos, Change)]) {
-        let mut knobs: BTreeMap<&Path, (&str, &str)> = BTreeMap::new();
-        for (_, change) in changes {
-            let Change::Knob { path, before, after } = change else { continue };
-            knobs.entry(path).and_modify(|knob| knob.1 = after).or_insert((before, after));
-        }
-        for (path, (before, after)) in knobs {
-            let current = self.system.setting(path).unwrap_or_default();
-            if current.trim_end() != after {
-                self.undone.changed_since += usize::from(current.trim_end() != before);
+        for (path, knob) in knobs_set(changes) {
+            let current = match self.system.setting(path) {
+                Ok(current) => current,
+                Err(error) => {
+                    self.undone.failed.push(format!("{}: {error}", path.display()));
+                    continue;
+                }
+            };
+            let current = current.trim_end();
+            if current == knob.original {
                 continue;
             }
-            if before == after {
+            if !knob.is_ours(current) {
+                self.undone.changed_since += 1;
                 continue;
             }
-            let done = if self.dry_run { Ok(()) } else { self.system.set_setting(path, before) };
+            let done = match self.dry_run {
+                true => Ok(()),
+                false => self.system.set_setting(path, knob.original),
+            };
             match done {
                 Ok(()) => self.undone.knobs += 1,
                 Err(error) => self.undone.failed.push(format!("{}: {error}", path.display())),
@@ -300,164 +276,41 @@ impl Undoing<'_> {
     }
 }
 
-/// Of masks that a process had, the likeliest that a child was born with: one that a thread had then, the
-/// main thread's, which starts most, and the latest.
-fn handed_down<'a>(
-    process: ProcessId,
-    born: u64,
-    all: impl Iterator<Item = &'a Set>,
-) -> Option<&'a Set> {
-    let own = all.filter(|set| set.process == process);
-    own.max_by_key(|set| {
-        (set.until.is_none_or(|until| until > born), set.task.tid == process.tgid, set.from)
-    })
+/// What a run made of a knob.
+struct KnobSet<'a> {
+    original: &'a str,
+    /// Our values, but for the last.
+    earlier: BTreeSet<&'a str>,
+    /// The last change: what was there, and what we were about to write.
+    before: &'a str,
+    after: &'a str,
+}
+
+impl KnobSet<'_> {
+    /// Whether a value is ours: the last; or, if that was written down and not made, what was there
+    /// then, unless somebody else had put that there.
+    fn is_ours(&self, current: &str) -> bool {
+        current == self.after || current == self.before && self.earlier.contains(current)
+    }
+}
+
+fn knobs_set(changes: &[(Nanos, Change)]) -> BTreeMap<&Path, KnobSet<'_>> {
+    let mut knobs: BTreeMap<&Path, KnobSet<'_>> = BTreeMap::new();
+    for (_, change) in changes {
+        let Change::Knob { path, before, after } = change else { continue };
+        match knobs.get_mut(path.as_path()) {
+            Some(knob) => {
+                knob.earlier.insert(knob.after);
+                (knob.before, knob.after) = (before, after);
+            }
+            None => {
+                let earlier = BTreeSet::new();
+                knobs.insert(path, KnobSet { original: before, earlier, before, after });
+            }
+        }
+    }
+    knobs
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::process::TaskReader;
-    use crate::sys::affinity;
-    use std::process::{Child, Command};
-
-    struct Sleeper(Child);
-
-    impl Sleeper {
-        fn start(mark: &str) -> Sleeper {
-            let mut command = Command::new("sleep");
-            command.arg("60").env("NUMAHERD_RUN", mark);
-            let sleeper = Sleeper(command.spawn().unwrap());
-            // Started is not yet ready: its environment appears a moment later.
-            let environ = format!("/proc/{}/environ", sleeper.0.id());
-            while std::fs::read(&environ).unwrap().is_empty() {
-                std::thread::yield_now();
-            }
-            sleeper
-        }
-        fn task(&self) -> TaskId {
-            let pid = self.0.id();
-            TaskReader::new("/".as_ref()).stat(pid, pid).unwrap().unwrap().id
-        }
-    }
-
-    impl Drop for Sleeper {
-        fn drop(&mut self) {
-            self.0.kill().unwrap();
-            self.0.wait().unwrap();
-        }
-    }
-
-    fn change(task: TaskId, before: &CpuSet, after: &CpuSet) -> (Nanos, Change) {
-        let process = ProcessId { tgid: task.tid, start: task.start };
-        (Nanos(0), Change::Affinity { task, process, before: before.clone(), after: after.clone() })
-    }
-
-    fn trail<'a>(changes: &'a [(Nanos, Change)], mark: Option<&'a str>) -> Trail<'a> {
-        Trail { changes, mark, since: 0 }
-    }
-
-    /// Thread 5 of process 4 was given CPU 1 at tick 10 in place of its owner's 0-1, and CPU 2 at tick 20 in
-    /// place of 1-2, for its owner had changed it; the main thread was given CPU 1 at tick 30.
-    #[test]
-    fn what_a_child_was_born_with_depends_on_when() {
-        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
-        let process = ProcessId { tgid: 4, start: 1 };
-        let change = |ticks, tid, before, after| {
-            let (task, before, after) = (TaskId { tid, start: 1 }, cpus(before), cpus(after));
-            (Nanos(ticks * clock::tick().0), Change::Affinity { task, process, before, after })
-        };
-        let masks = masks_set(
-            &[change(9, 5, "0-1", "1"), change(19, 5, "1-2", "2"), change(29, 4, "0-3", "1")],
-            1,
-        );
-        let spans = |mask| masks[&cpus(mask)].iter().map(|set| (set.from, set.until));
-        assert!(spans("1").eq([(10, Some(20)), (30, None)]) && spans("2").eq([(20, None)]));
-        let born_by = |born| masks[&cpus("1")].iter().filter(move |set| set.from <= born);
-        assert_eq!(handed_down(process, 15, born_by(15)).unwrap().owner, cpus("0-1"));
-        assert_eq!(handed_down(process, 31, born_by(31)).unwrap().owner, cpus("0-3"));
-        assert!(handed_down(ProcessId { start: 2, ..process }, 31, born_by(31)).is_none());
-    }
-
-    /// All CPUs, and one of them; None on a machine with one CPU, where nothing can be told
-    /// apart.
-    fn masks() -> Option<(CpuSet, CpuSet)> {
-        let all = affinity::get(0).unwrap();
-        let one: CpuSet = all.iter().take(1).collect();
-        (all.len() > 1).then_some((all, one))
-    }
-
-    #[test]
-    fn what_is_still_ours_is_put_back_and_what_the_owner_changed_stays() {
-        let Some((all, one)) = masks() else { return };
-        let (ours, theirs) = (Sleeper::start("a"), Sleeper::start("a"));
-        affinity::set(ours.task().tid, &one).unwrap();
-        let other: CpuSet = all.iter().skip(1).take(1).collect();
-        affinity::set(theirs.task().tid, &other).unwrap();
-        let changes = [change(ours.task(), &all, &one), change(theirs.task(), &all, &one)];
-        let undone = undo("/".as_ref(), trail(&changes, None), false);
-        assert_eq!((undone.affinities, undone.changed_since, undone.failed.len()), (1, 1, 0));
-        assert_eq!(affinity::get(ours.task().tid).unwrap(), all);
-        assert_eq!(affinity::get(theirs.task().tid).unwrap(), other);
-    }
-
-    #[test]
-    fn an_orphan_that_inherited_is_found_by_its_mark() {
-        let Some((all, one)) = masks() else { return };
-        let mark = format!("undo-test-{}", std::process::id());
-        let (parent, orphan, stranger) =
-            (Sleeper::start("x"), Sleeper::start(&mark), Sleeper::start("y"));
-        for sleeper in [&orphan, &stranger] {
-            affinity::set(sleeper.task().tid, &one).unwrap();
-        }
-        let changes = [change(parent.task(), &all, &one)];
-        let undone =
-            undo("/".as_ref(), trail(&changes, Some(&format!("NUMAHERD_RUN={mark}"))), false);
-        assert_eq!((undone.inherited, undone.affinities), (1, 1));
-        assert_eq!(affinity::get(orphan.task().tid).unwrap(), all);
-        assert_eq!(affinity::get(stranger.task().tid).unwrap(), one);
-    }
-
-    #[test]
-    fn a_change_that_was_written_down_and_not_made_leaves_the_one_before() {
-        let Some((all, one)) = masks() else { return };
-        let other: CpuSet = all.iter().skip(1).take(1).collect();
-        let sleeper = Sleeper::start("w");
-        affinity::set(sleeper.task().tid, &one).unwrap();
-        let changes = [change(sleeper.task(), &all, &one), change(sleeper.task(), &all, &other)];
-        let undone = undo("/".as_ref(), trail(&changes, None), false);
-        assert_eq!((undone.affinities, undone.changed_since), (1, 0));
-        assert_eq!(affinity::get(sleeper.task().tid).unwrap(), all);
-    }
-
-    #[test]
-    fn a_reused_tid_is_left_alone() {
-        let Some((all, one)) = masks() else { return };
-        let sleeper = Sleeper::start("z");
-        affinity::set(sleeper.task().tid, &one).unwrap();
-        let other = TaskId { start: sleeper.task().start + 1, ..sleeper.task() };
-        let undone = undo("/".as_ref(), trail(&[change(other, &all, &one)], None), false);
-        assert_eq!(undone.gone, 1);
-    }
-
-    #[test]
-    fn knobs_go_back_to_the_first_value_unless_changed_since() {
-        let dir = tempfile::tempdir().unwrap();
-        let knob = |name: &str, before: &str, after: &str| {
-            let path = dir.path().join(name);
-            (Nanos(0), Change::Knob { path, before: before.into(), after: after.into() })
-        };
-        let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
-        write("ours", "3\n");
-        write("theirs", "9\n");
-        let changes = [knob("ours", "1", "2"), knob("ours", "2", "3"), knob("theirs", "1", "2")];
-        let dry = undo("/".as_ref(), trail(&changes, None), true);
-        assert_eq!(
-            (dry.knobs, std::fs::read_to_string(dir.path().join("ours")).unwrap()),
-            (1, "3\n".into())
-        );
-        let undone = undo("/".as_ref(), trail(&changes, None), false);
-        assert_eq!((undone.knobs, undone.changed_since), (1, 1));
-        assert_eq!(std::fs::read_to_string(dir.path().join("ours")).unwrap(), "1");
-        assert_eq!(std::fs::read_to_string(dir.path().join("theirs")).unwrap(), "9\n");
-    }
-}
+mod tests;

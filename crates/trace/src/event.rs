@@ -25,6 +25,9 @@ pub enum Event {
         start: u64,
         /// What it was told to look after.
         about: String,
+        /// It sets the kernel's knobs as it goes.
+        #[serde(default)]
+        tunes: bool,
     },
     /// A change is about to be made.
     Before(Change),

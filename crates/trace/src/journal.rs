@@ -5,6 +5,9 @@
 //! change that was not made. Undoing is done by whoever can reach the machine; this module
 //! finds the files and says what they hold.
 //!
+//! A run may go on for months, and the folder is in memory: a file that has grown long is replaced by one
+//! with what is still needed. Whoever reads it finds the old one or the new one, whole, by the same name.
+//!
 //! A journal says what to write where, so one that somebody else put there is not read: the folder
 //! is its user's alone, and so are the files.
 
@@ -24,10 +27,18 @@ pub struct FileJournal {
     path: PathBuf,
     file: File,
     begin: Instant,
+    bytes: u64,
+    /// It is long once it has more bytes.
+    bound: u64,
 }
 
 /// Ending of journals' names.
 const ENDING: &str = "journal";
+/// Of one that is to replace another, until it does.
+const ENDING_NEW: &str = "new";
+
+/// A journal is not replaced before it has as many bytes: some thousands of changes.
+const LONG: u64 = 1 << 20;
 
 /// The folder for journals: `$NUMAHERD_STATE`, else `/run/numaherd` for root, else
 /// `$XDG_RUNTIME_DIR/numaherd`, else one below the temporary folder that has the user's number in
@@ -55,8 +66,9 @@ impl FileJournal {
     pub fn create(dir: &Path, user: u32, run: &str, begin: Event) -> io::Result<FileJournal> {
         make_folder(dir, user)?;
         let path = dir.join(run).with_extension(ENDING);
-        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
-        let mut journal = FileJournal { path, file, begin: Instant::now() };
+        let file = create_file(&path)?;
+        let begun = Instant::now();
+        let mut journal = FileJournal { path, file, begin: begun, bytes: 0, bound: LONG };
         journal.append(begin)?;
         Ok(journal)
     }
@@ -78,7 +90,79 @@ impl FileJournal {
     fn append(&mut self, event: Event) -> io::Result<()> {
         let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let text = Line { v: VERSION, t, event }.text()?;
-        self.file.write_all(text.as_bytes())
+        self.file.write_all(text.as_bytes())?;
+        self.bytes += text.len() as u64;
+        Ok(())
+    }
+
+    /// Whether it has become so long that it should be shortened.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.bytes > self.bound
+    }
+
+    /// Leaves only those changes that `needed` picks from all; what it begins with stays. To be called
+    /// when all changes that it holds were made, or refused.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the new one not written: then the old one is still there, and written
+    /// on.
+    pub fn shorten(
+        &mut self,
+        needed: impl FnOnce(&[(Nanos, Change)]) -> Vec<(Nanos, Change)>,
+    ) -> io::Result<()> {
+        // Not tried again at the next line where it fails, or where all is needed.
+        self.bound = 2 * self.bytes;
+        let lines = Line::read_all(&String::from_utf8_lossy(&std::fs::read(&self.path)?));
+        let (mut text, mut changes) = (String::new(), Vec::new());
+        for line in lines {
+            match line.event {
+                Event::Before(change) => changes.push((line.t, change)),
+                _ => text += &line.text()?,
+            }
+        }
+        for (t, change) in needed(&changes) {
+            text += &Line { v: VERSION, t, event: Event::Before(change) }.text()?;
+        }
+        self.file = replace(&self.path, &text)?;
+        self.bytes = text.len() as u64;
+        self.bound = LONG.max(2 * self.bytes);
+        Ok(())
+    }
+}
+
+/// A file to be written at its end, of its owner alone.
+fn create_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Puts a file with this text in the place of a journal, at once.
+fn replace(path: &Path, text: &str) -> io::Result<File> {
+    let new = path.with_extension(ENDING_NEW);
+    gone(&new)?;
+    let write = || -> io::Result<File> {
+        let mut file = create_file(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&new, path)?;
+        Ok(file)
+    };
+    let file = write().inspect_err(|_| {
+        // The folder may be full: it is not to stay so for that.
+        let _ = gone(&new);
+    })?;
+    // Until then the old one may come back after a crash of the machine, which holds all of it too.
+    if let Some(folder) = path.parent().and_then(|folder| File::open(folder).ok()) {
+        let _ = folder.sync_all();
+    }
+    Ok(file)
+}
+
+/// Removes a file, if it is there.
+fn gone(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 
@@ -123,6 +207,8 @@ pub struct LeftBehind {
     pub start: u64,
     /// What it looked after.
     pub about: String,
+    /// It sets the kernel's knobs as it goes.
+    pub tunes: bool,
     /// Left in place on purpose.
     pub kept: bool,
     /// Changes, oldest first, and when each was written down, since the journal's begin.
@@ -137,7 +223,8 @@ impl LeftBehind {
     pub fn read(path: &Path) -> io::Result<Option<LeftBehind>> {
         let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
         let mut lines = Line::read_all(&text).into_iter();
-        let Some(Event::Begin { run, boot, pid, start, about }) = lines.next().map(|l| l.event)
+        let Some(Event::Begin { run, boot, pid, start, about, tunes }) =
+            lines.next().map(|l| l.event)
         else {
             return Ok(None);
         };
@@ -149,7 +236,8 @@ impl LeftBehind {
                 _ => {}
             }
         }
-        Ok(Some(LeftBehind { path: path.into(), run, boot, pid, start, about, kept, changes }))
+        let path = path.into();
+        Ok(Some(LeftBehind { path, run, boot, pid, start, about, tunes, kept, changes }))
     }
 
     /// The same with the machine's settings only: tasks stay where they are.
@@ -163,9 +251,9 @@ impl LeftBehind {
     ///
     /// # Errors
     /// The folder exists and cannot be read.
-    pub fn find(dir: &Path, user: u32) -> io::Result<Vec<LeftBehind>> {
+    pub fn find(dir: &Path, user: u32) -> io::Result<Found> {
         let entries = match std::fs::read_dir(dir) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::default()),
             other => other?,
         };
         let paths = entries.flatten().map(|entry| entry.path());
@@ -177,104 +265,42 @@ impl LeftBehind {
             .filter(|path| path.extension().is_some_and(|e| e == ENDING) && is_own(path))
             .collect();
         paths.sort();
-        let mut found = Vec::new();
-        for path in paths {
-            found.extend(LeftBehind::read(&path)?);
-        }
-        Ok(found)
+        Ok(Found::read(paths))
     }
+}
+
+/// Journals in a folder.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// Those that could be read.
+    pub journals: Vec<LeftBehind>,
+    /// Those that could not, and why: they do not keep us from the others.
+    pub unreadable: Vec<(PathBuf, io::Error)>,
+}
+
+impl Found {
+    fn read(paths: Vec<PathBuf>) -> Found {
+        let mut found = Found::default();
+        for path in paths {
+            match LeftBehind::read(&path) {
+                Ok(left) => found.journals.extend(left),
+                // Its run has put everything back since the folder was read.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => found.unreadable.push((path, error)),
+            }
+        }
+        found
+    }
+}
+
+/// Removes a journal. That another was quicker (a supervisor, another start) is no error.
+///
+/// # Errors
+/// It is there and cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    gone(&path.with_extension(ENDING_NEW))?;
+    gone(path)
 }
 
 #[cfg(test)]
-mod tests {
-    use numaherd_model::{ProcessId, TaskId};
-
-    use super::*;
-
-    /// Whoever makes files here.
-    fn me(dir: &tempfile::TempDir) -> u32 {
-        std::fs::metadata(dir.path()).unwrap().uid()
-    }
-
-    fn begin() -> Event {
-        Event::Begin { run: "r1".into(), boot: "b".into(), pid: 7, start: 8, about: "sleep".into() }
-    }
-
-    fn knob(after: &str) -> Change {
-        Change::Knob { path: "/proc/sys/x".into(), before: "0".into(), after: after.into() }
-    }
-
-    /// Without when they were written down.
-    fn changes(left: &LeftBehind) -> Vec<Change> {
-        left.changes.iter().map(|(_, change)| change.clone()).collect()
-    }
-
-    #[test]
-    fn what_was_written_before_a_kill_is_found_again() {
-        let dir = tempfile::tempdir().unwrap();
-        let user = me(&dir);
-        let mut journal = FileJournal::create(dir.path(), user, "r1", begin()).unwrap();
-        journal.before(&knob("1")).unwrap();
-        journal.before(&knob("2")).unwrap();
-        assert!(!LeftBehind::find(dir.path(), user).unwrap()[0].kept);
-        journal.keep().unwrap();
-        assert!(LeftBehind::find(dir.path(), user).unwrap()[0].kept);
-        let mut torn = OpenOptions::new().append(true).open(journal.path()).unwrap();
-        torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
-        let found = LeftBehind::find(dir.path(), user).unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].pid, changes(&found[0])), (7, vec![knob("1"), knob("2")]));
-        assert!(found[0].changes[0].0 <= found[0].changes[1].0, "{found:?}");
-        assert!(FileJournal::create(dir.path(), user, "r1", begin()).is_err());
-    }
-
-    #[test]
-    fn what_somebody_else_put_there_is_not_read() {
-        let dir = tempfile::tempdir().unwrap();
-        let user = me(&dir);
-        let journal = FileJournal::create(dir.path(), user, "r1", begin()).unwrap();
-        assert_eq!(LeftBehind::find(dir.path(), user).unwrap().len(), 1);
-        assert_eq!(LeftBehind::find(dir.path(), user + 1).unwrap(), []);
-        let error = FileJournal::create(dir.path(), user + 1, "r2", begin()).unwrap_err();
-        assert!(error.to_string().contains("NUMAHERD_STATE"), "{error}");
-        // Nor what a link names: it may be somebody else's in a moment.
-        std::os::unix::fs::symlink(journal.path(), dir.path().join("r3.journal")).unwrap();
-        std::fs::create_dir(dir.path().join("r4.journal")).unwrap();
-        assert_eq!(LeftBehind::find(dir.path(), user).unwrap().len(), 1);
-    }
-
-    #[test]
-    fn a_folder_that_is_made_is_closed_to_others() {
-        let dir = tempfile::tempdir().unwrap();
-        let folder = dir.path().join("numaherd");
-        make_folder(&folder, me(&dir)).unwrap();
-        assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
-    }
-
-    #[test]
-    fn settings_are_told_from_affinities() {
-        let task = TaskId { tid: 7, start: 8 };
-        let affinity = Change::Affinity {
-            task,
-            process: ProcessId { tgid: 7, start: 8 },
-            before: "0-3".parse().unwrap(),
-            after: "0".parse().unwrap(),
-        };
-        let dir = tempfile::tempdir().unwrap();
-        let mut journal = FileJournal::create(dir.path(), me(&dir), "r1", begin()).unwrap();
-        journal.before(&affinity).unwrap();
-        journal.before(&knob("1")).unwrap();
-        let left = LeftBehind::read(journal.path()).unwrap().unwrap();
-        assert_eq!(left.changes.len(), 2);
-        assert_eq!(changes(&left.settings()), [knob("1")]);
-    }
-
-    #[test]
-    fn no_folder_means_nothing_left_and_an_empty_journal_changed_nothing() {
-        let dir = tempfile::tempdir().unwrap();
-        let user = me(&dir);
-        assert_eq!(LeftBehind::find(&dir.path().join("none"), user).unwrap(), []);
-        std::fs::write(dir.path().join("x.journal"), "").unwrap();
-        assert_eq!(LeftBehind::find(dir.path(), user).unwrap(), []);
-    }
-}
+mod tests;

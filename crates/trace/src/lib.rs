@@ -12,5 +12,5 @@ pub mod journal;
 pub mod log;
 
 pub use event::{Event, VERSION};
-pub use journal::{FileJournal, LeftBehind};
+pub use journal::{FileJournal, Found, LeftBehind};
 pub use log::RunLog;

@@ -80,7 +80,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         return Err(command.exec()).with_context(|| not_started(&args.command));
     }
     others::check(&named, args.all || !args.cgroup.is_empty())?;
-    let mut session = Session::begin(&about(args))?;
+    let mut session = Session::begin(&about(args), tunes(args))?;
     let started = Runner::start(args, targets, &mut session);
     let outcome = started.and_then(|(mut runner, mut child)| {
         let code = runner.run(args, &mut session, child.as_mut(), &interrupted)?;

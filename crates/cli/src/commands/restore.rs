@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::signal;
 use numaherd_linux::undo::Undone;
@@ -18,7 +18,8 @@ use serde_json::{Value, json};
 
 use crate::args::{Format, Restore, Supervise};
 use crate::session::{
-    BEATS, CLOSING, DONE, is_alive, journals, left_behind, restore_dead, tell, undo_left,
+    BEATS, CLOSING, DONE, is_alive, journals, left_behind, readable, remove_of, restore_dead, tell,
+    undo_left,
 };
 use crate::{interrupt, output};
 
@@ -39,8 +40,8 @@ pub fn run(args: &Restore) -> Result<ExitCode> {
         Some(run) => vec![restore_one(&dir, run, args.dry_run)?],
         None => restore_dead(&dir, args.dry_run)?,
     };
-    let failed = restored.iter().any(|(_, undone)| !undone.failed.is_empty());
-    let kept = kept(&dir)?;
+    let (kept, unreadable) = kept(&dir)?;
+    let failed = unreadable || restored.iter().any(|(_, undone)| !undone.failed.is_empty());
     output::print(&match args.output {
         Format::Table => table(&restored, &kept, args.dry_run),
         Format::Json => output::json(&json!({
@@ -55,7 +56,7 @@ pub fn run(args: &Restore) -> Result<ExitCode> {
 
 /// This run, even if it was kept on purpose; not while it goes on.
 fn restore_one(dir: &Path, run: &str, dry_run: bool) -> Result<(LeftBehind, Undone)> {
-    let mut found = left_behind(dir)?;
+    let mut found = readable(dir)?;
     let Some(at) = found.iter().position(|left| left.run == run) else {
         let runs: Vec<&str> = found.iter().map(|left| left.run.as_str()).collect();
         let runs = if runs.is_empty() { "none".into() } else { runs.join(", ") };
@@ -71,16 +72,18 @@ fn restore_one(dir: &Path, run: &str, dry_run: bool) -> Result<(LeftBehind, Undo
     }
     let undone = undo_left(&left, dry_run);
     if !dry_run && undone.failed.is_empty() {
-        std::fs::remove_file(&left.path).context("cannot remove the journal")?;
+        remove_of(&left)?;
     }
     Ok((left, undone))
 }
 
-/// What was left in place on purpose and still is.
-fn kept(dir: &Path) -> Result<Vec<LeftBehind>> {
+/// What was left in place on purpose and still is; and whether some journal cannot be read.
+fn kept(dir: &Path) -> Result<(Vec<LeftBehind>, bool)> {
     let boot = TaskReader::new("/".as_ref()).boot_id()?;
     let is_kept = |left: &LeftBehind| left.kept && left.boot == boot;
-    Ok(left_behind(dir)?.into_iter().filter(is_kept).collect())
+    let found = left_behind(dir)?;
+    let unreadable = !found.unreadable.is_empty();
+    Ok((found.journals.into_iter().filter(is_kept).collect(), unreadable))
 }
 
 fn table(restored: &[(LeftBehind, Undone)], kept: &[LeftBehind], dry_run: bool) -> String {
@@ -172,13 +175,16 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     };
-    let left = LeftBehind::read(&args.journal)?;
+    let left = match LeftBehind::read(&args.journal) {
+        // A new start was quicker, and has put everything back.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        left => left?,
+    };
     let Some(left) = left else { return Ok(ExitCode::SUCCESS) };
     let undone = undo_left(&left, false);
     say!("numaherd: run {} {why}; put back {}", left.run, tell(&undone));
     if undone.failed.is_empty() {
-        // A new start may have been quicker.
-        let _ = std::fs::remove_file(&args.journal);
+        remove_of(&left)?;
     }
     Ok(ExitCode::SUCCESS)
 }

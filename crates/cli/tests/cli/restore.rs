@@ -176,6 +176,24 @@ fn settings_go_back_to_what_they_were_before_the_first_change() {
     assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1000", "{transcript}");
 }
 
+/// As where debugfs is not mounted for a while: only the journal knows what there was.
+#[test]
+fn a_setting_that_cannot_be_read_keeps_its_journal() {
+    let state = State::new();
+    let knob = state.0.path().join("mount/knob");
+    let journal = state.journal("dead", &this_boot(), &[changed_knob(&knob, "1000", "100")]);
+    let transcript = state.restore(&[]).ends_with(1);
+    assert!(transcript.stdout.contains("could not"), "{transcript}");
+    assert!(!transcript.stdout.contains("changed since"), "{transcript}");
+    assert!(exists(&journal), "{transcript}");
+    std::fs::create_dir(knob.parent().unwrap()).unwrap();
+    std::fs::write(&knob, "100\n").unwrap();
+    let transcript = state.restore(&[]).ends_with(0);
+    assert!(transcript.stdout.contains("1 settings"), "{transcript}");
+    assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1000", "{transcript}");
+    assert!(!exists(&journal), "{transcript}");
+}
+
 #[test]
 fn a_journal_of_another_boot_is_removed_and_nothing_is_changed() {
     let (state, sleeper) = (State::new(), Sleeper::start());

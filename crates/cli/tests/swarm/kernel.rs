@@ -114,6 +114,8 @@ pub struct Kernel {
     pub high: u64,
     pub settings: BTreeMap<PathBuf, String>,
     pub locked: bool,
+    /// Nobody may set the affinity of this thread.
+    pub untouchable: Option<u32>,
     /// Processes with the run's mark.
     pub marked: BTreeSet<u32>,
     /// Calls of the balancer that change something, until it is killed.
@@ -121,6 +123,8 @@ pub struct Kernel {
     pub killed: bool,
     /// When each change was written down.
     pub written: Vec<u64>,
+    /// Lines of the journal that were left out since.
+    pub dropped: u64,
     /// Processes whose threads have masks of their own each: which of them a newborn had is nowhere
     /// to be read.
     pub mixed: BTreeSet<u32>,
@@ -161,10 +165,12 @@ impl Kernel {
             high,
             settings: BTreeMap::new(),
             locked: false,
+            untouchable: None,
             marked: BTreeSet::new(),
             fuse: None,
             killed: false,
             written: Vec::new(),
+            dropped: 0,
             mixed: BTreeSet::new(),
             throttled: BTreeMap::new(),
             watched: BTreeSet::new(),

@@ -9,6 +9,7 @@
 
 mod faults;
 mod kernel;
+mod refused;
 mod system;
 
 use std::cell::RefCell;
@@ -21,8 +22,10 @@ use std::rc::Rc;
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::system::Machine as _;
-use numaherd_linux::undo::{Trail, undo_on};
-use numaherd_model::{Action, Change, CpuId, CpuSet, Journal, Nanos, Outcome, TaskId, WorldError};
+use numaherd_linux::undo::{Trail, in_force_on, undo_on};
+use numaherd_model::{
+    Action, Change, CpuId, CpuSet, Journal, Nanos, Outcome, ProcessId, TaskId, WorldError,
+};
 use numaherd_placement::Herd;
 use numaherd_trace::{Event, FileJournal, LeftBehind};
 
@@ -39,12 +42,15 @@ const TURN_NS: u64 = 300_000_000;
 struct Mortal {
     journal: FileJournal,
     kernel: Shared,
+    /// Lines after which it is shortened.
+    bound: usize,
 }
 
 impl Journal for Mortal {
     fn before(&mut self, change: &Change) -> io::Result<()> {
         let was_dead = self.kernel.0.borrow().killed;
         if self.kernel.0.borrow_mut().may_act() {
+            self.shorten()?;
             let mut kernel = self.kernel.0.borrow_mut();
             let now = kernel.now;
             kernel.written.push(now);
@@ -55,6 +61,29 @@ impl Journal for Mortal {
             file.write_all(b"{\"v\":1,\"t\":7,\"event\":\"before\",\"change\":\"affin")?;
         }
         Err(io::Error::other("killed"))
+    }
+}
+
+impl Mortal {
+    /// Every few lines, and not every thousands: whatever was left out is missed soon.
+    fn shorten(&mut self) -> io::Result<()> {
+        let mut system = self.kernel.clone();
+        let written = std::mem::take(&mut self.kernel.0.borrow_mut().written);
+        let mut kept = written.clone();
+        if written.len() > self.bound {
+            self.journal.shorten(|changes| {
+                // Lines have the host's time, and are told by it.
+                let at: Vec<Nanos> = changes.iter().map(|(at, _)| *at).collect();
+                let needed = in_force_on(&mut system, changes);
+                let line = |at_: &Nanos| at.binary_search(at_).expect("a line of these");
+                kept = needed.iter().map(|(at, _)| written[line(at)]).collect();
+                needed
+            })?;
+            self.bound = kept.len() + 5;
+            self.kernel.0.borrow_mut().dropped += (written.len() - kept.len()) as u64;
+        }
+        self.kernel.0.borrow_mut().written = kept;
+        Ok(())
     }
 }
 
@@ -70,6 +99,7 @@ struct Story {
     checked: u64,
     excused: u64,
     coincidences: u64,
+    dropped: u64,
 }
 
 impl Story {
@@ -85,6 +115,7 @@ impl Story {
         self.checked += other.checked;
         self.excused += other.excused;
         self.coincidences += other.coincidences;
+        self.dropped += other.dropped;
     }
 }
 
@@ -127,10 +158,11 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
         pid: 1,
         start: shared.0.borrow().now / kernel::TICK_NS,
         about: "swarm".into(),
+        tunes: true,
     };
     let user = numaherd_linux::sys::identity::effective_user();
     let journal = FileJournal::create(folder, user, "swarm", begin).unwrap();
-    let mut mortal = Mortal { journal, kernel: shared.clone() };
+    let mut mortal = Mortal { journal, kernel: shared.clone(), bound: 5 };
     for (path, before, after) in settings() {
         let (before, after) = (before.to_string(), after.to_string());
         let change = Change::Knob { path: path.clone(), before, after: after.clone() };
@@ -138,6 +170,23 @@ fn begin(shared: &Shared, folder: &Path) -> Mortal {
         shared.clone().set_setting(&path, &after).unwrap();
     }
     mortal
+}
+
+/// A live machine that does all there is, without faults.
+fn options(targets: Vec<ProcessId>, journal: Mortal) -> LiveOptions {
+    LiveOptions {
+        targets,
+        faults: None,
+        accesses: None,
+        latencies: None,
+        journal: Box::new(journal),
+        acts: true,
+        coverage: true,
+        objects: true,
+        units: true,
+        pause: Nanos(2_000_000),
+        beat: Box::new(|| {}),
+    }
 }
 
 /// One machine from its beginning to the last undoing.
@@ -162,19 +211,7 @@ fn live(seed: u64) -> Story {
     {
         *story.faults.entry(what).or_default() += 1;
     }
-    let options = LiveOptions {
-        targets,
-        faults,
-        accesses: None,
-        latencies: None,
-        journal: Box::new(journal),
-        acts: true,
-        coverage: true,
-        objects: true,
-        units: true,
-        pause: Nanos(2_000_000),
-        beat: Box::new(|| {}),
-    };
+    let options = LiveOptions { faults, ..options(targets, journal) };
     let mut machine = LiveMachine::on(Box::new(shared.clone()), options).unwrap();
     let mut controller = Controller::new(Herd::new());
     for _ in 0..TURNS {
@@ -260,6 +297,7 @@ fn put_back(
     assert_eq!(undone.failed, Vec::<String>::new(), "SEED={seed}");
     story.put_back = undone.affinities as u64;
     story.coincidences = shared.0.borrow().coincidences;
+    story.dropped = shared.0.borrow().dropped;
     assert_eq!(shared.0.borrow().pressed, 0, "SEED={seed}: a node went below its watermark");
     let strangers = shared.0.borrow().strangers_touched;
     assert_eq!(strangers, 0, "SEED={seed}: a process was taken for one that had its pid before");
@@ -310,6 +348,7 @@ fn whatever_happens_nothing_is_lost_and_everything_is_put_back() {
     if machines >= MACHINES {
         assert!(faults >= 500, "only {faults} faults");
         assert!(all.placed > 100 && all.moved > 10_000 && all.killed > 5 && all.put_back > 50);
+        assert!(all.dropped > 500, "only {} lines of journals were dropped", all.dropped);
         // Cpusets cut an owner's mask and ours to the same CPUs: hardly ever.
         assert!(all.coincidences * 100 < all.checked, "{} coincidences", all.coincidences);
         // Whose owner's mask was nowhere to be had: few.

@@ -112,6 +112,9 @@ impl Tasks for Shared {
         if !kernel.may_act() {
             return Err(refused("sched_setaffinity", ErrorKind::Other));
         }
+        if kernel.untouchable == Some(tid) {
+            return Err(refused("sched_setaffinity", ErrorKind::PermissionDenied));
+        }
         let group = kernel.tasks.get(&tid).map(|task| task.group);
         let cpuset = kernel.cpuset(group.ok_or_else(|| gone("sched_setaffinity", tid))?);
         let (online, kernel_possible) = (kernel.online.clone(), kernel.possible());

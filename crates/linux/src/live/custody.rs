@@ -65,6 +65,21 @@ impl Hands<'_> {
         self.journal.before(&change).map_err(|source| WorldError::Journal { source })
     }
 
+    /// A change that was written down could not be made: what is in force still, a mask of ours or with
+    /// none what its owner allowed, is what undoing will find, however much is written down after it.
+    fn not_made(
+        &mut self,
+        error: &SysError,
+        who: (TaskId, ProcessId),
+        owner: &CpuSet,
+        in_force: Option<&CpuSet>,
+    ) -> Result<(), WorldError> {
+        match error.is_gone() {
+            true => Ok(()),
+            false => self.write_down(who, owner, in_force.unwrap_or(owner)),
+        }
+    }
+
     /// CPUs of a thread's cpuset that are online.
     fn usable(&mut self, tgid: u32, tid: u32) -> Result<CpuSet, WorldError> {
         usable(self.system, tgid, tid).map_err(read_error)
@@ -200,11 +215,16 @@ impl Custody {
         }
         if ours.set.intersection(&usable).is_empty() {
             // It runs elsewhere, and our mask would count again one day.
-            hands.write_down((task, ours.process), &ours.owner, &ours.owner)?;
-            if hands.acts && put_back(hands.system, task.tid, &ours.owner).is_ok() {
-                self.tasks.remove(&task);
-                *current = hands.system.affinity(task.tid).unwrap_or(usable);
+            let who = (task, ours.process);
+            hands.write_down(who, &ours.owner, &ours.owner)?;
+            if !hands.acts {
+                return Ok(());
             }
+            if let Err(error) = put_back(hands.system, task.tid, &ours.owner) {
+                return hands.not_made(&error, who, &ours.owner, Some(&ours.set));
+            }
+            self.tasks.remove(&task);
+            *current = hands.system.affinity(task.tid).unwrap_or(usable);
         }
         Ok(())
     }
@@ -280,7 +300,9 @@ impl Custody {
             Ok(current) => current,
             Err(error) => return Ok(skipped(&error)),
         };
-        let owner = match self.tasks.get(&task).cloned() {
+        let ours = self.tasks.get(&task).cloned();
+        let in_force = ours.as_ref().map(|ours| ours.set.clone());
+        let owner = match ours {
             Some(ours) if ours.set == current => {
                 if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
                     self.tasks.remove(&task);
@@ -317,6 +339,7 @@ impl Custody {
             None => put_back(hands.system, task.tid, &owner).map(|_| ()),
         };
         if let Err(error) = done {
+            hands.not_made(&error, (task, process), &owner, in_force.as_ref())?;
             return Ok(skipped(&error));
         }
         match to {

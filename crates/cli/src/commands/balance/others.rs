@@ -10,11 +10,11 @@ use crate::session::{is_alive, journals, left_behind};
 /// Refuses processes that another run looks after, and tells of runs that may come to do so.
 ///
 /// # Errors
-/// One of `named` is another run's; or journals cannot be read.
+/// One of `named` is another run's; or the folder of journals cannot be read.
 pub fn check(named: &[ProcessId], broad: bool) -> Result<()> {
     let mut reader = TaskReader::new("/".as_ref());
     let boot = reader.boot_id()?;
-    for left in left_behind(&journals())? {
+    for left in left_behind(&journals())?.journals {
         if left.boot != boot || left.kept || !is_alive(&left, &mut reader)? {
             continue;
         }
@@ -70,6 +70,7 @@ mod tests {
             pid: 1,
             start: 1,
             about: "process 12, process 3".into(),
+            tunes: false,
             kept: false,
             changes: vec![(Nanos(0), change)],
         };
