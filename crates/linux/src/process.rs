@@ -27,6 +27,8 @@ pub struct TaskStat {
     pub ppid: u32,
     /// CPU time in user and kernel mode together, in clock ticks.
     pub cpu_ticks: u64,
+    /// Of that, in kernel mode.
+    pub kernel_ticks: u64,
     /// CPU it last ran on.
     pub last_cpu: CpuId,
     /// Whether the kernel lets nobody change its affinity, or it is the kernel's own.
@@ -53,6 +55,12 @@ impl TaskStat {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
+    }
+
+    /// Waiting in the kernel for what no signal hurries: a device, a lock.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.state == 'D'
     }
 
     /// Whether it has ended and only waits to be reaped.
@@ -321,6 +329,7 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
         state,
         ppid,
         cpu_ticks: user_ticks.saturating_add(kernel_ticks),
+        kernel_ticks,
         last_cpu: CpuId(last_cpu),
         is_kernels: flags & KERNELS != 0,
         is_real_time: REAL_TIME.contains(&policy),

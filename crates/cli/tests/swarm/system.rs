@@ -44,6 +44,7 @@ impl Tasks for Shared {
             state: if task.busy { 'R' } else { 'S' },
             ppid: task.parent,
             cpu_ticks: 0,
+            kernel_ticks: 0,
             last_cpu: task.last_cpu,
             is_kernels: false,
             is_real_time: task.real_time,
