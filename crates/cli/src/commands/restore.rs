@@ -116,6 +116,8 @@ fn listing(restored: &[(LeftBehind, Undone)]) -> Listing {
 pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     // Whatever ends the session must not end us before we have put things back.
     let _ignored = interrupt::flag()?;
+    // By the link that we were started from it is "exe"; only what lists of processes show hangs on it.
+    let _ = std::fs::write("/proc/self/comm", "numaherd");
     let (sender, beats) = channel();
     thread::spawn(move || {
         let mut byte = [0];
