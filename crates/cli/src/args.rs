@@ -292,7 +292,8 @@ pub struct Balance {
     /// Tell every action on stderr
     #[arg(short, long)]
     pub verbose: bool,
-    /// Start CMD and look after it
+    /// Start CMD and look after it. Whoever ends balance by a signal (SIGTERM) leaves CMD running;
+    /// Ctrl-C in a terminal reaches both
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
