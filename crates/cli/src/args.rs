@@ -247,7 +247,8 @@ pub struct Balance {
     /// or a name such as system.slice/db.service (repeatable)
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<PathBuf>,
-    /// Look after every busy process; only says what it would do, unless --apply is given
+    /// Look after every process that uses a tenth of a CPU, and whom it starts from then on; only says
+    /// what it would do, unless --apply is given
     #[arg(long)]
     pub all: bool,
     /// With --all: do it

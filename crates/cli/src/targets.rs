@@ -19,6 +19,15 @@ const LOOK: Duration = Duration::from_secs(2);
 /// thread that is less than 250 per mille busy.
 const BUSY_PERMILLE: u64 = 100;
 
+/// Who is to be looked after now.
+#[derive(Debug, Default)]
+pub struct Whom {
+    /// Processes that were named, and members of groups: with all their descendants.
+    pub named: Vec<ProcessId>,
+    /// Busy ones: what others descend from them is none of theirs.
+    pub busy: Vec<ProcessId>,
+}
+
 /// Whom.
 pub struct Targets {
     named: Vec<ProcessId>,
@@ -59,7 +68,7 @@ impl Targets {
     }
 
     /// Who is to be looked after now; None when that is as it was, or was looked up just now.
-    pub fn look(&mut self) -> Result<Option<Vec<ProcessId>>> {
+    pub fn look(&mut self) -> Result<Option<Whom>> {
         let changes = self.all || !self.groups.is_empty();
         match &self.last {
             Some((at, _)) if !changes || at.elapsed() < LOOK => return Ok(None),
@@ -76,9 +85,9 @@ impl Targets {
             found.extend(self.reader.identify(*pid)?);
         }
         let used = if self.all { self.cpu_ticks(&ours)? } else { BTreeMap::new() };
-        found.extend(self.busy(&used));
+        let busy = self.busy(&used);
         self.last = Some((Instant::now(), used));
-        Ok(Some(found.into_iter().collect()))
+        Ok(Some(Whom { named: found.into_iter().collect(), busy }))
     }
 
     /// CPU time of every process but kernel threads and ours, all its threads together.

@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Found, Pace, Turn};
 use numaherd_linux::knobs::Knob;
@@ -188,7 +188,8 @@ impl Runner {
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
         let machine = LiveMachine::new(LiveOptions {
-            targets: first,
+            // Nobody is known to be busy yet.
+            targets: first.named,
             faults,
             accesses: parts.accesses.then(numaherd_sampling::sampler).flatten(),
             latencies,
@@ -234,8 +235,8 @@ impl Runner {
         let mut rotation = Rotation::new();
         let mut before = clock::cpu_time();
         loop {
-            if let Some(targets) = self.targets.look()? {
-                self.machine.retarget(targets);
+            if let Some(whom) = self.targets.look()? {
+                self.machine.retarget(whom.named, whom.busy);
             }
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
@@ -461,6 +462,10 @@ fn start(words: &[OsString], run: &str) -> Result<Option<Child>> {
 /// A process that can be looked after: it exists and we may change its affinity.
 fn check_target(pid: u32) -> Result<ProcessId> {
     let mut reader = TaskReader::new("/".as_ref());
+    ensure!(
+        pid != std::process::id(),
+        "process {pid} is this very run: it does not look after itself"
+    );
     let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
     if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
         bail!("process {pid} has no threads");
