@@ -22,6 +22,7 @@
 mod attach;
 mod btf;
 mod event;
+mod filter;
 mod probe;
 mod stream;
 

@@ -4,7 +4,6 @@
 //! own clock, and whatever did not fit into the ring meanwhile is counted as lost. Dropping the
 //! stream detaches the programs; so does the kernel if we are killed.
 
-use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fmt::{self, Debug};
 use std::io;
@@ -18,6 +17,7 @@ use numaherd_model::{Bytes, FaultSource, HintingFault, SAMPLED};
 
 use crate::attach;
 use crate::event::{EVENT_BYTES, decode_event};
+use crate::filter::{Filter, Table};
 use crate::probe::Choice;
 
 /// The compiled program. libbpf wants it 8-byte aligned; `include_bytes!` alone promises 1.
@@ -72,13 +72,12 @@ pub struct FaultStream {
     drained: Arc<Mutex<Vec<HintingFault>>>,
     ring: RingBuffer<'static>,
     ring_events: usize,
-    watched: MapHandle,
-    filter: MapHandle,
+    table: Maps,
+    filter: Filter,
     lost: MapHandle,
     sampled: MapHandle,
     /// Whether faults on base pages stand for several.
     samples: bool,
-    watching: BTreeSet<u32>,
     with_addresses: bool,
     /// Detached before the object goes.
     _links: Vec<Link>,
@@ -140,12 +139,11 @@ impl FaultStream {
             drained,
             ring,
             ring_events: ring_bytes as usize / (EVENT_BYTES + RING_HEADER_BYTES),
-            watched: map(&object, "watched")?,
-            filter: map(&object, "filter")?,
+            table: Maps { watched: map(&object, "watched")?, filter: map(&object, "filter")? },
+            filter: Filter::default(),
             lost: map(&object, "lost")?,
             sampled: map(&object, "sampled")?,
             samples: false,
-            watching: BTreeSet::new(),
             with_addresses: matches!(choice, Choice::WithAddresses { .. }),
             _links: links,
             _object: object,
@@ -209,6 +207,34 @@ fn attach(object: &Object, name: &'static str) -> Result<Link, BpfError> {
     program.attach_trace().map_err(|source| BpfError::Refused { step: "attach", source })
 }
 
+/// The thread groups that are watched, and whether only those are.
+struct Maps {
+    watched: MapHandle,
+    filter: MapHandle,
+}
+
+impl Table for Maps {
+    fn add(&mut self, tgid: u32) -> io::Result<bool> {
+        match self.watched.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == ErrorKind::TooBig => Ok(false),
+            Err(error) => Err(io_error(error)),
+        }
+    }
+
+    fn remove(&mut self, tgid: u32) -> io::Result<()> {
+        match self.watched.delete(&tgid.to_ne_bytes()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(io_error(error)),
+            _ => Ok(()),
+        }
+    }
+
+    fn switch(&mut self, on: bool) -> io::Result<()> {
+        let on = u32::from(on).to_ne_bytes();
+        self.filter.update(&0_u32.to_ne_bytes(), &on, MapFlags::ANY).map_err(io_error)
+    }
+}
+
 impl FaultSource for FaultStream {
     fn drain(&mut self, faults: &mut Vec<HintingFault>) -> io::Result<()> {
         // At most one ring full: on a slow CPU, faults may come as fast as they are read.
@@ -222,25 +248,7 @@ impl FaultSource for FaultStream {
     }
 
     fn watch(&mut self, tgids: &[u32]) -> io::Result<()> {
-        let wanted: BTreeSet<u32> = tgids.iter().copied().collect();
-        // New ones first and old ones last, so that nothing watched before and after is missed.
-        for tgid in wanted.difference(&self.watching) {
-            self.watched.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY).map_err(io_error)?;
-        }
-        if wanted.is_empty() != self.watching.is_empty() {
-            let on = u32::from(!wanted.is_empty());
-            self.filter
-                .update(&0_u32.to_ne_bytes(), &on.to_ne_bytes(), MapFlags::ANY)
-                .map_err(io_error)?;
-        }
-        for tgid in self.watching.difference(&wanted) {
-            match self.watched.delete(&tgid.to_ne_bytes()) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(io_error(error)),
-                _ => {}
-            }
-        }
-        self.watching = wanted;
-        Ok(())
+        self.filter.set(&mut self.table, &tgids.iter().copied().collect())
     }
 
     fn lost(&self) -> u64 {
@@ -253,7 +261,7 @@ impl Debug for FaultStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("FaultStream")
             .field("with_addresses", &self.with_addresses)
-            .field("watching", &self.watching)
+            .field("filter", &self.filter)
             .finish_non_exhaustive()
     }
 }
@@ -264,6 +272,8 @@ fn io_error(error: libbpf_rs::Error) -> io::Error {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]

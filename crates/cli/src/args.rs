@@ -247,7 +247,8 @@ pub struct Balance {
     /// or a name such as system.slice/db.service (repeatable)
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<PathBuf>,
-    /// Look after every busy process; only says what it would do, unless --apply is given
+    /// Look after every process that uses a tenth of a CPU, and whom it starts from then on; only says
+    /// what it would do, unless --apply is given
     #[arg(long)]
     pub all: bool,
     /// With --all: do it
@@ -292,7 +293,8 @@ pub struct Balance {
     /// Tell every action on stderr
     #[arg(short, long)]
     pub verbose: bool,
-    /// Start CMD and look after it
+    /// Start CMD and look after it. Whoever ends balance by a signal (SIGTERM) leaves CMD running;
+    /// Ctrl-C in a terminal reaches both
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }

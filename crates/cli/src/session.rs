@@ -7,6 +7,7 @@
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
@@ -27,6 +28,9 @@ pub const MARK: &str = "NUMAHERD_RUN";
 
 /// Between two signs of life to the supervisor.
 const BEAT: Duration = Duration::from_millis(150);
+
+/// Between two tries to start another supervisor, where that fails.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// To the supervisor: we live.
 pub const BEATS: u8 = b'b';
@@ -187,28 +191,20 @@ struct Supervisor {
     child: Child,
     journal: PathBuf,
     last: Option<Instant>,
+    /// When a try to start another failed last.
+    failed: Option<Instant>,
 }
 
 impl Pulse {
     fn start(journal: &Path) -> Result<Pulse> {
         let child = supervise(journal)?;
-        let supervisor = Supervisor { child, journal: journal.into(), last: None };
+        let supervisor = Supervisor { child, journal: journal.into(), last: None, failed: None };
         Ok(Pulse(Rc::new(RefCell::new(supervisor))))
     }
 
     /// We live. From the first call on, silence counts as a hang.
     pub fn beat(&self) {
-        let mut supervisor = self.0.borrow_mut();
-        if supervisor.last.is_some_and(|last| last.elapsed() < BEAT) {
-            return;
-        }
-        supervisor.last = Some(Instant::now());
-        let pipe = supervisor.child.stdin.as_mut();
-        let told = pipe.is_some_and(|pipe| pipe.write_all(&[BEATS]).is_ok());
-        if !told && let Ok(child) = supervise(&supervisor.journal) {
-            // It was killed: another takes its place.
-            supervisor.child = child;
-        }
+        self.0.borrow_mut().beat(supervise);
     }
 
     fn closing(&self) {
@@ -227,14 +223,55 @@ impl Pulse {
     }
 }
 
-fn supervise(journal: &Path) -> Result<Child> {
-    let program = std::env::current_exe().context("cannot find our own program")?;
-    let mut command = Command::new(program);
+impl Supervisor {
+    /// Tells it that we live; if it was killed, another takes its place.
+    fn beat(&mut self, start: impl FnOnce(&Path) -> Result<Child>) {
+        if self.last.is_some_and(|last| last.elapsed() < BEAT) {
+            return;
+        }
+        self.last = Some(Instant::now());
+        let pipe = self.child.stdin.as_mut();
+        if pipe.is_some_and(|pipe| pipe.write_all(&[BEATS]).is_ok())
+            || self.failed.is_some_and(|at| at.elapsed() < RETRY)
+        {
+            return;
+        }
+        // Dead or about to be; and nobody else takes note of its end.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        match start(&self.journal) {
+            Ok(child) => {
+                say!("numaherd: the supervisor was killed, and another takes its place");
+                (self.child, self.failed) = (child, None);
+            }
+            Err(error) => {
+                if self.failed.is_none() {
+                    say!(
+                        "numaherd: the supervisor was killed, and another cannot be started: {error:#}: until \
+                         one can, nobody puts things back if we are killed"
+                    );
+                }
+                self.failed = Some(Instant::now());
+            }
+        }
+    }
+}
+
+/// Our own program as the supervisor. By the kernel's link to it: an upgrade since may have removed what
+/// we were started from, or put another version in its place.
+fn supervisor(journal: &Path) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| "numaherd".into()));
     command.arg("supervise").arg("--journal").arg(journal);
     command.args(["--pid", &std::process::id().to_string()]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     // A group of its own: Ctrl-C is for us, and must not reach it.
-    std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    command.process_group(0);
+    command
+}
+
+fn supervise(journal: &Path) -> Result<Child> {
+    let mut command = supervisor(journal);
     let mut child = command.spawn().context("cannot start the supervisor")?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
@@ -377,5 +414,54 @@ mod tests {
         other.kill().unwrap();
         other.wait().unwrap();
         assert_eq!(alone(), Ok(()), "nobody is there any more");
+    }
+
+    /// A process that hears all it is told, or ends at once.
+    fn child(hears: bool) -> Child {
+        let mut command = Command::new(if hears { "cat" } else { "true" });
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+    }
+
+    #[test]
+    fn a_supervisor_that_was_killed_is_buried_and_another_started() {
+        let dead = child(false);
+        let pid = dead.id();
+        // Ended, and nobody has taken note of it.
+        let is_there = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        while !is_there().unwrap().contains(") Z ") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let mut supervisor =
+            Supervisor { child: dead, journal: "journal".into(), last: None, failed: None };
+        let mut tries = 0;
+        for _ in 0..2 {
+            supervisor.last = None;
+            supervisor.beat(|_| {
+                tries += 1;
+                bail!("no")
+            });
+        }
+        assert_eq!(tries, 1, "not with each sign of life");
+        assert!(is_there().is_err(), "a zombie");
+        supervisor.failed = Instant::now().checked_sub(RETRY);
+        for _ in 0..2 {
+            supervisor.last = None;
+            supervisor.beat(|journal| {
+                assert_eq!(journal, Path::new("journal"));
+                tries += 1;
+                Ok(child(true))
+            });
+        }
+        assert_eq!((tries, supervisor.failed), (2, None));
+        supervisor.child.kill().unwrap();
+        supervisor.child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_supervisor_is_this_very_program_whatever_has_become_of_its_file() {
+        let command = supervisor(Path::new("journal"));
+        assert_eq!(command.get_program(), "/proc/self/exe");
+        let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+        assert_eq!(words[..3], ["supervise", "--journal", "journal"]);
     }
 }

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use numaherd_linux::cgroup;
 use numaherd_linux::process::TaskReader;
-use numaherd_linux::sys::clock;
+use numaherd_linux::sys::{affinity, clock};
 use numaherd_model::ProcessId;
 
 /// How often it is looked who is there. Guessed: a process that lives shorter is not worth it.
@@ -18,6 +18,33 @@ const LOOK: Duration = Duration::from_secs(2);
 /// A process of `--all` must use so much of a CPU, per mille, to be looked after: herd places no
 /// thread that is less than 250 per mille busy.
 const BUSY_PERMILLE: u64 = 100;
+
+/// A process that can be looked after: it exists and we may change its affinity.
+///
+/// # Errors
+/// There is none, or it is not ours to place.
+pub fn one(pid: u32) -> Result<ProcessId> {
+    let mut reader = TaskReader::new("/".as_ref());
+    ensure!(
+        pid != std::process::id(),
+        "process {pid} is this very run: it does not look after itself"
+    );
+    let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
+    if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
+        bail!("process {pid} has no threads");
+    }
+    affinity::may_set(pid).with_context(|| format!("process {pid} cannot be balanced"))?;
+    Ok(process)
+}
+
+/// Who is to be looked after now.
+#[derive(Debug, Default)]
+pub struct Whom {
+    /// Processes that were named, and members of groups: with all their descendants.
+    pub named: Vec<ProcessId>,
+    /// Busy ones: what others descend from them is none of theirs.
+    pub busy: Vec<ProcessId>,
+}
 
 /// Whom.
 pub struct Targets {
@@ -59,7 +86,7 @@ impl Targets {
     }
 
     /// Who is to be looked after now; None when that is as it was, or was looked up just now.
-    pub fn look(&mut self) -> Result<Option<Vec<ProcessId>>> {
+    pub fn look(&mut self) -> Result<Option<Whom>> {
         let changes = self.all || !self.groups.is_empty();
         match &self.last {
             Some((at, _)) if !changes || at.elapsed() < LOOK => return Ok(None),
@@ -76,9 +103,9 @@ impl Targets {
             found.extend(self.reader.identify(*pid)?);
         }
         let used = if self.all { self.cpu_ticks(&ours)? } else { BTreeMap::new() };
-        found.extend(self.busy(&used));
+        let busy = self.busy(&used);
         self.last = Some((Instant::now(), used));
-        Ok(Some(found.into_iter().collect()))
+        Ok(Some(Whom { named: found.into_iter().collect(), busy }))
     }
 
     /// CPU time of every process but kernel threads and ours, all its threads together.

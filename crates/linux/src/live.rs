@@ -86,6 +86,8 @@ impl LiveMachine {
     pub fn new(options: LiveOptions) -> Result<LiveMachine, ReadError> {
         let mut machine = LiveMachine::on(Box::new(Running::new(Path::new("/"))), options)?;
         machine.fault = faulting::measured().unwrap_or(machine.fault);
+        // We may descend from whom we look after, and would never end.
+        machine.family.leave_out(std::process::id());
         Ok(machine)
     }
 
@@ -123,10 +125,15 @@ impl LiveMachine {
         })
     }
 
-    /// Looks after these processes and their descendants too. Whoever is looked after stays so
-    /// until it ends: what its owner allowed is known only here.
-    pub fn retarget(&mut self, targets: impl IntoIterator<Item = ProcessId>) {
-        self.family.retarget(targets);
+    /// Looks after these processes and their descendants too, and after those that are `busy` with whom
+    /// they give birth to. Whoever is looked after stays so until it ends: what its owner allowed is known
+    /// only here.
+    pub fn retarget(
+        &mut self,
+        targets: impl IntoIterator<Item = ProcessId>,
+        busy: impl IntoIterator<Item = ProcessId>,
+    ) {
+        self.family.retarget(targets, busy);
     }
 
     /// The faults since the last look; the next one has them too. This costs next to nothing where there
@@ -212,7 +219,8 @@ impl LiveMachine {
 
     /// Finds the processes in our care; tells the fault source when they change.
     fn find_processes(&mut self, now: Nanos) -> Result<Vec<Member>, WorldError> {
-        let found = self.family.find(self.system.as_mut(), now);
+        let placed = |process: &ProcessId| self.custody.has_placed(*process);
+        let found = self.family.find(self.system.as_mut(), now, placed);
         let (members, changed) = found.map_err(read_error)?;
         if let Some(faults) = self.faults.as_mut().filter(|_| changed) {
             let tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();

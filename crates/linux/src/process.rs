@@ -6,6 +6,7 @@
 //!
 //! Source of the fields: the kernel's Documentation/filesystems/proc.rst.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -27,6 +28,8 @@ pub struct TaskStat {
     pub ppid: u32,
     /// CPU time in user and kernel mode together, in clock ticks.
     pub cpu_ticks: u64,
+    /// Of that, in kernel mode.
+    pub kernel_ticks: u64,
     /// CPU it last ran on.
     pub last_cpu: CpuId,
     /// Whether the kernel lets nobody change its affinity, or it is the kernel's own.
@@ -53,6 +56,12 @@ impl TaskStat {
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         matches!(self.state, 'T' | 't')
+    }
+
+    /// Waiting in the kernel for what no signal hurries: a device, a lock.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.state == 'D'
     }
 
     /// Whether it has ended and only waits to be reaped.
@@ -190,31 +199,34 @@ impl TaskReader {
     /// # Errors
     /// `/proc` cannot be listed.
     pub fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
-        let mut tree = vec![tgid];
-        let mut next = 0;
-        while let Some(&parent) = tree.get(next) {
-            match self.children(parent)? {
-                Some(children) => tree.extend(children),
-                // built without CONFIG_PROC_CHILDREN: look at every process's parent instead
-                None if next == 0 => return self.tree_by_parents(tgid),
-                None => {}
-            }
-            next += 1;
+        let mut tree = BTreeSet::from([tgid]);
+        let mut generation = vec![tgid];
+        while !generation.is_empty() {
+            generation = self.children(&generation)?;
+            generation.retain(|child| tree.insert(*child));
         }
-        tree.sort_unstable();
-        tree.dedup();
-        Ok(tree)
+        Ok(tree.into_iter().collect())
     }
 
-    /// The children of all of a process's threads; None where the kernel keeps no such list or
-    /// the process has ended.
-    fn children(&mut self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {
-        let Some(threads) = self.threads(tgid)? else {
-            return Ok(None);
-        };
+    /// The children of these processes.
+    ///
+    /// # Errors
+    /// `/proc` cannot be listed.
+    pub fn children(&mut self, of: &[u32]) -> Result<Vec<u32>, ReadError> {
         let mut known = false;
         let mut children = Vec::new();
-        for tid in threads {
+        for &parent in of {
+            known |= self.add_children(parent, &mut children)?;
+        }
+        // built without CONFIG_PROC_CHILDREN: look at every process's parent instead
+        if known { Ok(children) } else { self.children_by_parents(of) }
+    }
+
+    /// Adds the children of all of a process's threads; answers whether the kernel keeps such a list
+    /// and the process lives.
+    fn add_children(&mut self, tgid: u32, children: &mut Vec<u32>) -> Result<bool, ReadError> {
+        let mut known = false;
+        for tid in self.threads(tgid)?.unwrap_or_default() {
             let path = self.task_file(tgid, tid, "children");
             let Some(bytes) = self.buffer.read(&path)? else {
                 continue;
@@ -223,25 +235,16 @@ impl TaskReader {
             let text = String::from_utf8_lossy(bytes);
             children.extend(text.split_ascii_whitespace().filter_map(|id| id.parse::<u32>().ok()));
         }
-        Ok(known.then_some(children))
+        Ok(known)
     }
 
-    fn tree_by_parents(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
-        let mut parents = Vec::new();
+    fn children_by_parents(&mut self, of: &[u32]) -> Result<Vec<u32>, ReadError> {
+        let mut children = Vec::new();
         for pid in self.processes()? {
-            if let Some(stat) = self.stat(pid, pid)? {
-                parents.push((pid, stat.ppid));
-            }
+            let stat = self.stat(pid, pid)?;
+            children.extend(stat.filter(|stat| of.contains(&stat.ppid)).map(|_| pid));
         }
-        let mut tree = vec![tgid];
-        let mut next = 0;
-        while let Some(&parent) = tree.get(next) {
-            let children = parents.iter().filter(|&&(pid, ppid)| ppid == parent && pid != tgid);
-            tree.extend(children.map(|&(pid, _)| pid));
-            next += 1;
-        }
-        tree.sort_unstable();
-        Ok(tree)
+        Ok(children)
     }
 
     /// Whether the process was started with exactly this `NAME=value` in its environment; None
@@ -321,6 +324,7 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
         state,
         ppid,
         cpu_ticks: user_ticks.saturating_add(kernel_ticks),
+        kernel_ticks,
         last_cpu: CpuId(last_cpu),
         is_kernels: flags & KERNELS != 0,
         is_real_time: REAL_TIME.contains(&policy),

@@ -40,6 +40,11 @@ pub trait Tasks {
     /// # Errors
     /// They cannot be listed.
     fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError>;
+    /// The children of these processes.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn children(&mut self, of: &[u32]) -> Result<Vec<u32>, ReadError>;
     /// The pid or thread id that the kernel gave out last; `None` where that cannot be told.
     fn newest_pid(&mut self) -> Option<u32>;
     /// All processes, ascending.
@@ -223,6 +228,10 @@ impl Tasks for Running {
 
     fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
         self.reader.tree(tgid)
+    }
+
+    fn children(&mut self, of: &[u32]) -> Result<Vec<u32>, ReadError> {
+        self.reader.children(of)
     }
 
     fn newest_pid(&mut self) -> Option<u32> {

@@ -9,15 +9,14 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Found, Pace, Turn};
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::memory::anonymous::Anonymous;
-use numaherd_linux::process::TaskReader;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
-use numaherd_linux::sys::{affinity, clock, pages};
+use numaherd_linux::sys::{clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
 use numaherd_placement::{Herd, Mechanisms, Seen, herd, lost, mechanisms};
 use numaherd_trace::{Event, RunLog};
@@ -26,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::privileges;
 use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Session, tell};
-use crate::targets::Targets;
+use crate::targets::{self, Targets};
 use crate::{interrupt, latencies, runs};
 use scan::Tuner;
 use voice::Voice;
@@ -69,7 +68,7 @@ pub struct Summary {
 pub fn run(args: &Balance) -> Result<ExitCode> {
     let interrupted = interrupt::flag()?;
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
-    let named: Result<Vec<ProcessId>> = args.pid.iter().map(|&pid| check_target(pid)).collect();
+    let named: Result<Vec<ProcessId>> = args.pid.iter().map(|&pid| targets::one(pid)).collect();
     let named = named?;
     // Named wrongly, a group ends us before anything is changed.
     let targets = Targets::new(named.clone(), &args.cgroup, args.all)?;
@@ -187,7 +186,8 @@ impl Runner {
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
         let machine = LiveMachine::new(LiveOptions {
-            targets: first,
+            // Nobody is known to be busy yet.
+            targets: first.named,
             faults,
             accesses: parts.accesses.then(numaherd_sampling::sampler).flatten(),
             latencies,
@@ -233,8 +233,8 @@ impl Runner {
         let mut rotation = Rotation::new();
         let mut before = clock::cpu_time();
         loop {
-            if let Some(targets) = self.targets.look()? {
-                self.machine.retarget(targets);
+            if let Some(whom) = self.targets.look()? {
+                self.machine.retarget(whom.named, whom.busy);
             }
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
@@ -455,17 +455,6 @@ fn start(words: &[OsString], run: &str) -> Result<Option<Child>> {
     let Some(mut command) = command(words) else { return Ok(None) };
     let child = command.env(MARK, run).spawn().with_context(|| not_started(words))?;
     Ok(Some(child))
-}
-
-/// A process that can be looked after: it exists and we may change its affinity.
-fn check_target(pid: u32) -> Result<ProcessId> {
-    let mut reader = TaskReader::new("/".as_ref());
-    let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
-    if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
-        bail!("process {pid} has no threads");
-    }
-    affinity::may_set(pid).with_context(|| format!("process {pid} cannot be balanced"))?;
-    Ok(process)
 }
 
 fn code_of(status: std::process::ExitStatus) -> ExitCode {

@@ -20,6 +20,7 @@ pub mod reproduce;
 pub mod restore;
 pub mod run;
 pub mod shell;
+mod silence;
 pub mod simulate;
 mod site;
 pub mod status;

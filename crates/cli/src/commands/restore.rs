@@ -5,33 +5,23 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Result, bail};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::signal;
 use numaherd_linux::undo::Undone;
-use numaherd_model::Nanos;
 use numaherd_report::Listing;
 use numaherd_trace::LeftBehind;
 use serde_json::{Value, json};
 
+use super::silence::{Doing, LOOK, Silence};
 use crate::args::{Format, Restore, Supervise};
 use crate::session::{
     BEATS, CLOSING, DONE, is_alive, journals, left_behind, readable, remove_of, restore_dead, tell,
     undo_left,
 };
 use crate::{interrupt, output};
-
-/// A stopped session is taken to hang when it has been silent this long.
-const STOPPED_SILENCE: Duration = Duration::from_millis(650);
-/// Any other, not counting time in which it waited for a CPU. Guessed: nothing it does between two
-/// signs of life takes a tenth of it, but a virtual machine's CPU may stand still unseen.
-const SILENCE: Duration = Duration::from_secs(5);
-/// The same while the session puts things back itself.
-const CLOSING_SILENCE: Duration = Duration::from_secs(10);
-/// How often silence is looked at.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// Puts back whatever ended or killed sessions left.
 pub fn run(args: &Restore) -> Result<ExitCode> {
@@ -125,20 +115,12 @@ fn listing(restored: &[(LeftBehind, Undone)]) -> Listing {
     listing
 }
 
-/// How long a process's main thread has waited for a CPU.
-fn waited(reader: &mut TaskReader, pid: u32) -> Duration {
-    let stat = reader.schedstat(pid, pid).ok().flatten();
-    Duration::from_nanos(stat.map_or(Nanos(0), |stat| stat.wait_time).0)
-}
-
-fn is_stopped(reader: &mut TaskReader, pid: u32) -> bool {
-    reader.stat(pid, pid).ok().flatten().is_some_and(|stat| stat.is_stopped())
-}
-
 /// Watches over a session through our standard input.
 pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     // Whatever ends the session must not end us before we have put things back.
     let _ignored = interrupt::flag()?;
+    // By the link that we were started from it is "exe"; only what lists of processes show hangs on it.
+    let _ = std::fs::write("/proc/self/comm", "numaherd");
     let (sender, beats) = channel();
     thread::spawn(move || {
         let mut byte = [0];
@@ -150,24 +132,20 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     });
     putln!("ready");
     let mut reader = TaskReader::new("/".as_ref());
-    let mut last: Option<(Instant, Duration)> = None;
-    let mut silence = SILENCE;
+    let mut silence: Option<Silence> = None;
     let why = loop {
         match beats.recv_timeout(LOOK) {
             Ok(DONE) => return Ok(ExitCode::SUCCESS),
-            Ok(BEATS) => last = Some((Instant::now(), waited(&mut reader, args.pid))),
-            Ok(CLOSING) => {
-                last = last.map(|_| (Instant::now(), waited(&mut reader, args.pid)));
-                silence = CLOSING_SILENCE;
+            Ok(BEATS) => {
+                let now = Instant::now();
+                silence.get_or_insert_with(|| Silence::since(now)).ends(now);
             }
+            Ok(CLOSING) => silence.iter_mut().for_each(|silence| silence.closes(Instant::now())),
             Ok(_) => {}
             Err(RecvTimeoutError::Disconnected) => break "was killed",
             Err(RecvTimeoutError::Timeout) => {
-                let Some((at, before)) = last else { continue };
-                let starved = waited(&mut reader, args.pid).saturating_sub(before);
-                let silent = at.elapsed().saturating_sub(starved);
-                if silent > silence || silent > STOPPED_SILENCE && is_stopped(&mut reader, args.pid)
-                {
+                let Some(silence) = &mut silence else { continue };
+                if silence.is_hang(Instant::now(), || Doing::of(&mut reader, args.pid)) {
                     // If it ended this very moment there is nobody to kill.
                     let _ = signal::kill(args.pid);
                     break "hung and was ended";

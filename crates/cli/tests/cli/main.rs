@@ -63,6 +63,10 @@ fn what_cannot_be_done_is_one_line() {
     refuses(&["compare", "numa02", "--against", "/no/such"], &["--against", "No such file"]);
     refuses(&["compare", "numa02", "--against", "/dev/null"], &["no result of compare"]);
     refuses(&["balance", "-p", "999999999"], &["no process 999999999"]);
+    // A shell that becomes us.
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "exec \"$0\" balance -p $$", program()]);
+    run(&mut shell).refuses(1, &["this very run"]);
     refuses(&["topology", "--root", "/nonexistent"], &["/nonexistent", "No such file"]);
     refuses(&["restore", "--run", "no-such-run"], &["no run 'no-such-run'"]);
 }

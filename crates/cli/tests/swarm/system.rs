@@ -44,6 +44,7 @@ impl Tasks for Shared {
             state: if task.busy { 'R' } else { 'S' },
             ppid: task.parent,
             cpu_ticks: 0,
+            kernel_ticks: 0,
             last_cpu: task.last_cpu,
             is_kernels: false,
             is_real_time: task.real_time,
@@ -64,18 +65,22 @@ impl Tasks for Shared {
     }
 
     fn tree(&mut self, tgid: u32) -> Result<Vec<u32>, ReadError> {
-        let kernel = self.0.borrow();
         let mut tree = vec![tgid];
         let mut next = 0;
         while let Some(&parent) = tree.get(next) {
-            let born = |(tid, task): &(&u32, &crate::kernel::FakeTask)| {
-                task.parent == parent && **tid == task.tgid
-            };
-            tree.extend(kernel.tasks.iter().filter(born).map(|(tid, _)| *tid));
+            tree.extend(self.children(&[parent])?);
             next += 1;
         }
         tree.sort_unstable();
         Ok(tree)
+    }
+
+    fn children(&mut self, of: &[u32]) -> Result<Vec<u32>, ReadError> {
+        let kernel = self.0.borrow();
+        let born = |(tid, task): &(&u32, &crate::kernel::FakeTask)| {
+            of.contains(&task.parent) && **tid == task.tgid
+        };
+        Ok(kernel.tasks.iter().filter(born).map(|(tid, _)| *tid).collect())
     }
 
     /// The kernel would have to go through all pids to give out a lower one.

@@ -152,6 +152,11 @@ impl Custody {
         self.tasks.get(&task).map(|ours| ours.home)
     }
 
+    /// Whether we placed a thread of this process.
+    pub fn has_placed(&self, process: ProcessId) -> bool {
+        self.tasks.values().any(|ours| ours.process == process)
+    }
+
     /// The CPUs that the owner of a task allows it today: those it has, unless we set them.
     pub fn owners_cpus(
         &mut self,

@@ -1,4 +1,9 @@
-//! Whose tasks are looked after: processes that were named, and their descendants, for as long as they live.
+//! Whose tasks are looked after: processes that were named, and their descendants; and processes that were
+//! found busy, with those that are born of them from then on. For as long as they live; never ourselves.
+//!
+//! Who was there before a process was found busy is nobody that it works with: all descend from process 1,
+//! and whoever logged in from sshd. But who is born of it later may be born with a mask of ours, and is
+//! followed with all descendants, if the process is still busy or has a thread that we placed.
 //!
 //! To find descendants, the children of every thread are read, which takes as long as to read what the threads do. But
 //! a process that is new has a pid that is new, and the kernel gives those out in order: where the newest is
@@ -14,6 +19,7 @@ use numaherd_model::{Nanos, ProcessId};
 
 use crate::ReadError;
 use crate::process::TaskStat;
+use crate::sys::clock;
 use crate::system::System;
 
 /// How long it may be that only pids told that nobody was born: who restores a process that was saved chooses its pid.
@@ -23,13 +29,27 @@ const TRUSTED: Nanos = Nanos(1_000_000_000);
 #[derive(Debug, Default)]
 pub struct Family {
     targets: BTreeSet<ProcessId>,
-    known: BTreeSet<ProcessId>,
+    busy: BTreeSet<ProcessId>,
+    known: BTreeMap<ProcessId, Bond>,
+    /// Busy ones whose children were ours at the last look.
+    bearing: BTreeSet<ProcessId>,
+    /// Who is never looked after, nor anybody for descending from it.
+    except: Option<u32>,
     /// The newest pid at the last look.
     newest: Option<u32>,
     /// And when it was asked for last.
     asked: Option<u32>,
     /// When all were looked through last.
     searched: Option<Nanos>,
+}
+
+/// Who comes with a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bond {
+    /// All its descendants.
+    Whole,
+    /// Who is born of it from this tick on.
+    Since(u64),
 }
 
 /// A process that is looked after.
@@ -49,13 +69,22 @@ impl Family {
         Family { targets: targets.into_iter().collect(), ..Family::default() }
     }
 
-    /// Names others. Whoever was found stays so until it ends.
-    pub fn retarget(&mut self, targets: impl IntoIterator<Item = ProcessId>) {
-        let targets: BTreeSet<ProcessId> = targets.into_iter().collect();
-        if !targets.is_subset(&self.known) {
+    /// Leaves out this process, and its children but for those that are named.
+    pub fn leave_out(&mut self, tgid: u32) {
+        self.except = Some(tgid);
+    }
+
+    /// Names others, and tells who is busy. Whoever was found stays so until it ends.
+    pub fn retarget(
+        &mut self,
+        targets: impl IntoIterator<Item = ProcessId>,
+        busy: impl IntoIterator<Item = ProcessId>,
+    ) {
+        self.targets = targets.into_iter().collect();
+        self.busy = busy.into_iter().collect();
+        if !self.targets.union(&self.busy).all(|process| self.known.contains_key(process)) {
             self.searched = None;
         }
-        self.targets = targets;
     }
 
     /// Whether anybody was born since the last look, and nobody since this was asked last: whoever starts threads has
@@ -66,64 +95,127 @@ impl Family {
         newest.is_some() && newest == before && newest != self.newest
     }
 
-    /// Finds all who live, by pid; and whether they are others than the last time.
+    /// Finds all who live, by pid; and whether they are others than the last time. Of some processes we have
+    /// `placed` a thread.
     pub fn find(
         &mut self,
         system: &mut dyn System,
         now: Nanos,
+        placed: impl Fn(&ProcessId) -> bool,
     ) -> Result<(Vec<Member>, bool), ReadError> {
         // Before any list of threads: who is born meanwhile is the next look's.
         let newest = system.newest_pid();
         let before = std::mem::replace(&mut self.newest, newest);
         let mut found = BTreeMap::new();
-        for id in &self.known {
+        for id in self.known.keys() {
             if let Some(member) = member(system, id.tgid)?.filter(|member| member.id == *id) {
                 found.insert(id.tgid, member);
             }
         }
         let trusted = self.searched.is_some_and(|at| now.since(at) < TRUSTED);
+        let mut bonds = self.known.clone();
         if !trusted || !all_told(before.zip(newest), &found) {
-            self.search(system, &mut found)?;
+            // Who bore children until a moment ago, too: they were born before this look.
+            let parents = self.bearing(&bonds, &placed);
+            let parents = parents.union(&self.bearing).copied().collect();
+            self.search(system, &mut found, &mut bonds, parents)?;
             self.searched = Some(now);
         }
-        let known = found.values().map(|member| member.id).collect();
-        let changed = std::mem::replace(&mut self.known, known) != self.known;
+        bonds.retain(|process, _| found.get(&process.tgid).is_some_and(|one| one.id == *process));
+        found.retain(|_, member| bonds.contains_key(&member.id));
+        let changed = !bonds.keys().eq(self.known.keys());
+        self.bearing = self.bearing(&bonds, &placed);
+        self.known = bonds;
         Ok((found.into_values().collect(), changed))
     }
 
-    /// Adds descendants.
+    /// Those of the busy whose children are ours.
+    fn bearing(
+        &self,
+        bonds: &BTreeMap<ProcessId, Bond>,
+        placed: &impl Fn(&ProcessId) -> bool,
+    ) -> BTreeSet<ProcessId> {
+        let alone = bonds.iter().filter(|(_, bond)| matches!(bond, Bond::Since(_)));
+        let alone = alone.map(|(process, _)| *process);
+        alone.filter(|process| self.busy.contains(process) || placed(process)).collect()
+    }
+
+    /// Adds whoever is named or busy, children of these busy `parents`, and descendants.
     fn search(
         &self,
         system: &mut dyn System,
         found: &mut BTreeMap<u32, Member>,
+        bonds: &mut BTreeMap<ProcessId, Bond>,
+        parents: BTreeSet<ProcessId>,
     ) -> Result<(), ReadError> {
-        let mut searched = BTreeSet::new();
-        for target in self.targets.union(&self.known) {
-            // Most are descendants of one looked at before.
-            if searched.contains(&target.tgid) {
-                continue;
-            }
-            if !found.contains_key(&target.tgid)
-                && let Some(member) =
-                    member(system, target.tgid)?.filter(|found| found.id == *target)
-            {
-                found.insert(target.tgid, member);
-            }
+        let now = system.since_boot().0 / clock::tick().0;
+        let named = self.targets.iter().map(|process| (*process, Bond::Whole));
+        let busy = self.busy.iter().map(|process| (*process, Bond::Since(now)));
+        for (process, bond) in named.chain(busy).filter(|(id, _)| Some(id.tgid) != self.except) {
+            add(system, found, process.tgid)?;
             // Whoever has its pid now may be another.
-            if found.get(&target.tgid).is_none_or(|found| found.id != *target) {
-                continue;
-            }
-            for tgid in system.tree(target.tgid)? {
-                searched.insert(tgid);
-                if !found.contains_key(&tgid)
-                    && let Some(member) = member(system, tgid)?
-                {
-                    found.insert(tgid, member);
+            if found.get(&process.tgid).is_some_and(|found| found.id == process) {
+                let known = bonds.entry(process).or_insert(bond);
+                if bond == Bond::Whole {
+                    *known = bond;
                 }
+            }
+        }
+        self.add_born(system, found, bonds, parents)?;
+        let whole = bonds.iter().filter(|(_, bond)| **bond == Bond::Whole);
+        let alive = whole.filter(|(id, _)| found.get(&id.tgid).is_some_and(|one| one.id == **id));
+        let mut generation: Vec<u32> = alive.map(|(id, _)| id.tgid).collect();
+        let mut searched: BTreeSet<u32> = generation.iter().copied().chain(self.except).collect();
+        while !generation.is_empty() {
+            generation = system.children(&generation)?;
+            generation.retain(|child| searched.insert(*child));
+            for child in &generation {
+                add(system, found, *child)?;
+                bonds.extend(found.get(child).map(|member| (member.id, Bond::Whole)));
             }
         }
         Ok(())
     }
+
+    /// Adds who was born of busy processes since they were found to be so.
+    fn add_born(
+        &self,
+        system: &mut dyn System,
+        found: &mut BTreeMap<u32, Member>,
+        bonds: &mut BTreeMap<ProcessId, Bond>,
+        parents: BTreeSet<ProcessId>,
+    ) -> Result<(), ReadError> {
+        let parents: Vec<u32> = parents.into_iter().map(|process| process.tgid).collect();
+        if parents.is_empty() {
+            return Ok(());
+        }
+        for child in system.children(&parents)? {
+            if found.contains_key(&child) || Some(child) == self.except {
+                continue;
+            }
+            let Some(stat) = system.stat(child, child)? else { continue };
+            let parent = found.get(&stat.ppid).and_then(|parent| bonds.get(&parent.id));
+            if parent.is_some_and(|bond| matches!(bond, Bond::Since(at) if stat.id.start >= *at)) {
+                add(system, found, child)?;
+                bonds.extend(found.get(&child).map(|member| (member.id, Bond::Whole)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds a process, if it lives and is not there.
+fn add(
+    system: &mut dyn System,
+    found: &mut BTreeMap<u32, Member>,
+    tgid: u32,
+) -> Result<(), ReadError> {
+    if !found.contains_key(&tgid)
+        && let Some(member) = member(system, tgid)?
+    {
+        found.insert(tgid, member);
+    }
+    Ok(())
 }
 
 /// A process, if it lives.
@@ -146,95 +238,4 @@ fn all_told(pids: Option<(u32, u32)>, found: &BTreeMap<u32, Member>) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::system::Running;
-    use crate::testing::{FIELDS, put};
-    use std::path::Path;
-
-    fn thread(root: &Path, tgid: u32, tid: u32, children: &str) {
-        let folder = format!("proc/{tgid}/task/{tid}");
-        put(root, &format!("{folder}/stat"), &format!("{tid} (x) {FIELDS}"));
-        put(root, &format!("{folder}/children"), children);
-    }
-
-    #[test]
-    fn children_are_looked_for_where_new_pids_are_not_those_of_threads() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        let newest = |pid: u32| put(root, "proc/loadavg", &format!("0.1 0.2 0.3 1/99 {pid}\n"));
-        let mut system = Running::new(root);
-        let mut family = Family::of([ProcessId { tgid: 10, start: 424_242 }]);
-        let mut find = |seconds: u64| {
-            let (found, changed) =
-                family.find(&mut system, Nanos(seconds * TRUSTED.0 / 10)).unwrap();
-            let threads = found.iter().map(|member| member.threads.len()).sum::<usize>();
-            (found.iter().map(|member| member.id.tgid).collect::<Vec<_>>(), threads, changed)
-        };
-        thread(root, 10, 10, "11 ");
-        thread(root, 11, 11, "");
-        newest(11);
-        assert_eq!(find(0), (vec![10, 11], 2, true));
-        // Two threads and nobody else; a child that no new pid tells of is one whose pid was chosen.
-        thread(root, 11, 12, "");
-        thread(root, 10, 13, "9 ");
-        thread(root, 9, 9, "");
-        newest(13);
-        assert_eq!(find(1), (vec![10, 11], 4, false));
-        assert_eq!(find(9), (vec![10, 11], 4, false));
-        assert_eq!(find(10), (vec![9, 10, 11], 5, true));
-        // A thread and a child, which has a child, and one that has ended.
-        thread(root, 10, 14, "15 ");
-        thread(root, 15, 15, "16 ");
-        thread(root, 16, 16, "");
-        newest(17);
-        assert_eq!(find(11), (vec![9, 10, 11, 15, 16], 8, true));
-        std::fs::remove_dir_all(root.join("proc/11")).unwrap();
-        assert_eq!(find(12), (vec![9, 10, 15, 16], 6, true));
-        // Past the highest pid.
-        thread(root, 16, 16, "8 ");
-        thread(root, 8, 8, "");
-        newest(8);
-        assert_eq!(find(13), (vec![8, 9, 10, 15, 16], 7, true));
-    }
-
-    #[test]
-    fn births_are_over_once_somebody_was_born_and_nobody_since() {
-        let root = tempfile::tempdir().unwrap();
-        let newest =
-            |pid: u32| put(root.path(), "proc/loadavg", &format!("0.1 0.2 0.3 1/99 {pid}\n"));
-        let mut system = Running::new(root.path());
-        let mut family = Family::default();
-        assert!(!family.births_are_over(&mut system) && !family.births_are_over(&mut system));
-        newest(20);
-        family.find(&mut system, Nanos(0)).unwrap();
-        let mut over = |pid| {
-            newest(pid);
-            family.births_are_over(&mut system)
-        };
-        assert_eq!([20, 20, 21, 23, 23].map(&mut over), [false, false, false, false, true]);
-        family.find(&mut system, Nanos(0)).unwrap();
-        assert!(!family.births_are_over(&mut system));
-    }
-
-    #[test]
-    fn who_is_named_later_is_found_at_once_and_who_has_its_pid_now_is_not() {
-        let root = tempfile::tempdir().unwrap();
-        let root = root.path();
-        put(root, "proc/loadavg", "0.1 0.2 0.3 1/99 20\n");
-        thread(root, 10, 10, "");
-        thread(root, 20, 20, "");
-        let mut system = Running::new(root);
-        let id = |tgid, start| ProcessId { tgid, start };
-        let mut family = Family::of([id(10, 424_242)]);
-        let mut find = |family: &mut Family| {
-            let (found, _) = family.find(&mut system, Nanos(0)).unwrap();
-            found.iter().map(|member| member.id.tgid).collect::<Vec<_>>()
-        };
-        assert_eq!(find(&mut family), [10]);
-        family.retarget([id(20, 424_242)]);
-        assert_eq!(find(&mut family), [10, 20]);
-        let mut family = Family::of([id(10, 424_241), id(20, 424_242)]);
-        assert_eq!(find(&mut family), [20]);
-    }
-}
+mod tests;

@@ -14,6 +14,7 @@ fn a_stat_is_read_whatever_the_name() {
             state: 'R',
             ppid: 7,
             cpu_ticks: 42,
+            kernel_ticks: 12,
             last_cpu: CpuId(5),
             is_kernels: false,
             is_real_time: false,

@@ -1,6 +1,7 @@
 //! Turning the knobs of the kernel's scans, with `--tune-kernel`. Which setting is decided in
 //! [`numaherd_placement::scan`], for the simulator too.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::Result;
@@ -67,19 +68,31 @@ fn set(session: &mut Session, knob: Knob, value: &str) -> Result<()> {
     }
 }
 
-/// Whether a knob is refused to us: lockdown closes debugfs even to root.
+/// Whether a knob is refused to us: lockdown closes debugfs even to root, and in containers /proc/sys can
+/// mostly be read only.
 fn is_locked(error: &anyhow::Error) -> bool {
     let source = match (error.downcast_ref::<ReadError>(), error.downcast_ref::<KnobError>()) {
         (Some(ReadError::Read { source, .. }), _) => source,
         (_, Some(KnobError::Refused { source, .. })) => source,
         _ => return false,
     };
-    source.kind() == std::io::ErrorKind::PermissionDenied
+    matches!(source.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_knob_that_root_may_not_set_or_that_is_mounted_to_be_read_only_is_locked() {
+        let refused = |kind: ErrorKind| {
+            let path = "/proc/sys/kernel/numa_balancing".into();
+            let error = KnobError::Refused { path, value: "1".into(), source: kind.into() };
+            is_locked(&error.into())
+        };
+        assert!(refused(ErrorKind::PermissionDenied) && refused(ErrorKind::ReadOnlyFilesystem));
+        assert!(!refused(ErrorKind::InvalidInput));
+    }
 
     #[test]
     fn a_kernel_that_tiers_memory_goes_on_with_it() {
