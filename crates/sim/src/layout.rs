@@ -19,7 +19,7 @@ pub enum Tie {
     Bind,
     /// Its mirror: every thread's memory on another node than the thread.
     Inverse,
-    /// Threads free, memory interleaved over all nodes.
+    /// Threads free, memory interleaved over all nodes with CPUs.
     Interleave,
 }
 

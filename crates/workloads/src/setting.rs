@@ -16,7 +16,7 @@ pub enum Tie {
     Bind,
     /// Its mirror: every thread's memory on another node than the thread.
     Inverse,
-    /// Threads are free, memory is interleaved over all nodes.
+    /// Threads are free, memory is interleaved over all nodes with CPUs.
     Interleave,
 }
 

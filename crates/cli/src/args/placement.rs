@@ -21,7 +21,7 @@ pub enum Placement {
     Bind,
     /// Its mirror
     Inverse,
-    /// Memory interleaved over all nodes
+    /// Memory interleaved over all nodes with CPUs
     Interleave,
     /// Debian's numad, beside the kernel's balancing; for processes above 300 MB
     Numad,

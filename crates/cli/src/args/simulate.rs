@@ -97,7 +97,7 @@ pub enum SimPlacement {
     Bind,
     /// Its mirror
     Inverse,
-    /// Memory interleaved over all nodes
+    /// Memory interleaved over all nodes with CPUs
     Interleave,
     /// Linux 6.x: automatic NUMA balancing
     #[value(alias = "kernel")]

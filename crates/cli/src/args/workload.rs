@@ -67,7 +67,7 @@ pub enum TieArg {
     Bind,
     /// Its mirror: memory on the other node
     Inverse,
-    /// Memory interleaved over all nodes
+    /// Memory interleaved over all nodes with CPUs
     Interleave,
 }
 

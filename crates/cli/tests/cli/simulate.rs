@@ -193,7 +193,8 @@ fn wrong_files_are_told_with_line_and_field() {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         run(&mut numaherd(&words)).refuses(1, told);
     };
-    let good = include_str!("../../../../machines/documents/autonuma-slides.toml");
+    let slow = include_str!("../../../../machines/documents/autonuma-slides.toml");
+    let good = slow;
     let machine = write("m.toml", &good.replace("stream_mb_s = 837.9", "stream_mb_s = -1"));
     refuses("numa02", &machine, &["m.toml:11", "sim.stream_mb_s", "above 0"]);
     let machine = write("n.toml", &good.replace("[links]", "[linkz]"));
@@ -204,6 +205,16 @@ fn wrong_files_are_told_with_line_and_field() {
     refuses("numa02", "3x7", &["'3x7'", "autonuma-slides", ".toml"]);
     let one = ["simulate", "numa02", "--machine", "node:1 core:4", "--placement", "inverse"];
     run(&mut numaherd(&one)).refuses(1, &["needs two nodes"]);
+    refuses("numa02", "pack:2 [numa(memory=0)] pu:4", &["no node has both CPUs and memory"]);
+    let apart = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/unreachable");
+    refuses("numa02", apart, &["node 0 does not reach node 1"]);
+    let machine = write("s.toml", &slow.replace("stream_mb_s = 837.9", "stream_mb_s = 1e-12"));
+    refuses("numa02", &machine, &["s.toml:11", "sim.stream_mb_s: 0.001 or more"]);
+    let endless = ["simulate", "numa02", "--machine", "x5-8", "--placement", "off"];
+    let endless = [&endless[..], &["--loops", "1000000000"]].concat();
+    run(&mut numaherd(&endless)).refuses(1, &["simulated seconds at least", "--loops"]);
+    let workload = write("t.toml", &good.replace("times = 800", "range = [0.0, 0.5, 1.0]"));
+    refuses(&workload, "2x4", &["t.toml:12", "process.phase.range: two figures, found 3"]);
     refuses("/nonexistent.toml", "2x4", &["/nonexistent.toml", "No such file"]);
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
