@@ -220,13 +220,15 @@ mod tests {
         assert!(!has_version_2(none.path()).unwrap());
     }
 
+    fn put(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
     fn root() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &str| put(root.path(), path, text);
         put("proc/mounts", "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n");
         put("sys/fs/cgroup/unified/cgroup.procs", "1\n");
         put("sys/fs/cgroup/unified/a.slice/cgroup.procs", "");
@@ -248,11 +250,7 @@ mod tests {
     #[test]
     fn a_tasks_cpuset_is_that_of_its_group_or_the_nearest_above() {
         let root = root();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &str| put(root.path(), path, text);
         put("proc/7/task/8/cgroup", "4:memory:/x\n0::/a.slice/y/z\n");
         let of = |tid| cpuset(root.path(), &mut Mounts::default(), 7, tid).unwrap();
         let cpus = || of(8).map(|set| set.to_string());
@@ -281,11 +279,7 @@ mod tests {
     #[test]
     fn in_a_container_the_root_has_a_cpuset_too() {
         let root = root();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, text).unwrap();
-        };
+        let put = |path: &str, text: &str| put(root.path(), path, text);
         let of = |tid| cpuset(root.path(), &mut Mounts::default(), 7, tid).unwrap();
         let cpus = || of(8).map(|set| set.to_string());
         put("proc/7/task/8/cgroup", "0::/\n");

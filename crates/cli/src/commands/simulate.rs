@@ -24,6 +24,9 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     if args.callgraph && args.output == Format::Csv {
         misuse!("--callgraph is a tree: give -o table or -o json");
     }
+    if args.trace.is_some() && args.trace == args.html {
+        misuse!("--trace and --html cannot be one file");
+    }
     let mut trace = args.trace.as_deref().map(NewFile::at).transpose()?;
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());

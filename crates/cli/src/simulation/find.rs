@@ -46,6 +46,7 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
     let workload = match Workload::built_in(name) {
         Some(workload) => workload?,
         None if name.ends_with(".toml") => Workload::parse(&stem(name), name, &read(name)?)?,
+        None if name == Kind::Forks.name() => bail!("{}", not_simulated(name)),
         None => {
             let known: Vec<&str> = Workload::names().collect();
             misuse!(
@@ -63,14 +64,17 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
     Ok(workload.resized(parameters)?)
 }
 
+fn not_simulated(name: &str) -> String {
+    format!(
+        "{name} is not simulated: nothing says how long starting a program takes, which is most of it"
+    )
+}
+
 /// The workload of the emulated machine, with the parameters that it has there.
 pub fn lab_workload(given: &WorkloadArgs, machine: &Machine) -> Result<Workload> {
     let kind = given.name;
     let Some(workload) = Workload::of_lab(kind.name()) else {
-        bail!(
-            "{} is not simulated: nothing says how long starting a program takes, which is most of it",
-            kind.name()
-        );
+        bail!("{}", not_simulated(kind.name()));
     };
     let warehouses = kind == Kind::JbbLike;
     given.check()?;

@@ -202,6 +202,12 @@ fn wrong_files_are_told_with_line_and_field() {
     let good = include_str!("../../../../workloads/numa02.toml");
     let workload = write("w.toml", &good.replace("times = 800", "times = 0"));
     refuses(&workload, "2x4", &["w.toml:12", "times"]);
+    refuses("forks", "2x4", &["forks is not simulated"]);
+    let one = [
+        &["simulate", "numa02", "--machine", "2x4", "--placement", "off"][..],
+        &["--html", "x", "--trace", "x"],
+    ];
+    run(&mut numaherd(&one.concat())).refuses(2, &["--trace and --html"]);
     refuses("numa02", "3x7", &["'3x7'", "autonuma-slides", ".toml"]);
     let one = ["simulate", "numa02", "--machine", "node:1 core:4", "--placement", "inverse"];
     run(&mut numaherd(&one)).refuses(1, &["needs two nodes"]);
