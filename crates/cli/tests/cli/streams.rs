@@ -123,7 +123,7 @@ fn an_interrupt_leaves_a_file_as_it_was() {
         "--placement",
         "bind",
         "--loops",
-        "99999999",
+        "100000",
         "--html",
         path,
     ];
@@ -154,7 +154,8 @@ fn interrupted(words: &[&str], signal: &str) -> Transcript {
 #[test]
 fn an_interrupt_is_told() {
     let long = "99999999";
-    let sim = ["compare", "numa02", "--on", "sim:2x4", "--loops", long];
+    // Half of what is simulated at the most.
+    let sim = ["compare", "numa02", "--on", "sim:2x4", "--loops", "400000"];
     let bench = ["bench", "numa02", "--threads", "1", "--size", "1M", "--seconds", "60"];
     let forks = ["bench", "forks", "--threads", "1", "--size", "1M", "--loops", long];
     let pft = ["bench", "pft", "-m", "256m", "--runs", "1000"];
