@@ -12,7 +12,7 @@ impl<T> TryFrom<Vec<T>> for Pair<T> {
 
     fn try_from(list: Vec<T>) -> Result<Pair<T>, String> {
         let pair = <[T; 2]>::try_from(list);
-        let [a, b] = pair.map_err(|list| format!("two figures, found {}", list.len()))?;
+        let [a, b] = pair.map_err(|list| format!("a list of length 2, found {}", list.len()))?;
         Ok(Pair(a, b))
     }
 }
@@ -51,8 +51,8 @@ mod tests {
     fn a_pair_is_of_two() {
         let pair = |list: &[u32]| Pair::try_from(list.to_vec());
         assert_eq!(pair(&[3, 4]), Ok(Pair(3, 4)));
-        assert_eq!(pair(&[3, 4, 5]), Err("two figures, found 3".into()));
-        assert_eq!(pair(&[3]), Err("two figures, found 1".into()));
+        assert_eq!(pair(&[3, 4, 5]), Err("a list of length 2, found 3".into()));
+        assert_eq!(pair(&[3]), Err("a list of length 2, found 1".into()));
     }
 
     #[test]

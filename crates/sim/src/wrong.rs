@@ -71,7 +71,11 @@ fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> St
         if let Some((found, expected)) =
             said.strip_prefix(start).and_then(|rest| rest.split_once(", expected "))
         {
-            return format!("{field}: {}, found {found}", plain(expected));
+            let expected = match (start, expected) {
+                ("invalid value: ", "u32") => "a whole number, 0 to 4294967295",
+                (_, expected) => plain(expected),
+            };
+            return format!("{field}: {expected}, found {found}");
         }
     }
     for start in ["unknown field ", "unknown variant "] {
@@ -109,8 +113,7 @@ fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> St
 /// Rust's names of types, for people.
 fn plain(expected: &str) -> &str {
     match expected {
-        "u32" => "a whole number, 0 to 4294967295",
-        "u64" | "usize" => "a whole number, 0 or more",
+        "u32" | "u64" | "usize" => "a whole number, 0 or more",
         "f64" => "a number",
         "a boolean" => "true or false",
         "a sequence" => "a list",

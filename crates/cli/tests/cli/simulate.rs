@@ -220,7 +220,7 @@ fn wrong_files_are_told_with_line_and_field() {
     let endless = [&endless[..], &["--loops", "1000000000"]].concat();
     run(&mut numaherd(&endless)).refuses(1, &["simulated seconds at least", "--loops"]);
     let workload = write("t.toml", &good.replace("times = 800", "range = [0.0, 0.5, 1.0]"));
-    refuses(&workload, "2x4", &["t.toml:12", "process.phase.range: two figures, found 3"]);
+    refuses(&workload, "2x4", &["t.toml:12", "process.phase.range: a list of length 2, found 3"]);
     refuses("/nonexistent.toml", "2x4", &["/nonexistent.toml", "No such file"]);
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);

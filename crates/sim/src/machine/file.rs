@@ -132,7 +132,8 @@ impl Rates {
                 return Err((field, format!("{field}: one figure or {count}, found {found}")));
             }
         };
-        match rates.iter().find(|rate| !(LEAST_MB_S..f64::INFINITY).contains(*rate)) {
+        rates.iter().try_for_each(|&rate| positive(field, rate))?;
+        match rates.iter().find(|rate| **rate < LEAST_MB_S) {
             Some(rate) => Err((field, format!("{field}: {LEAST_MB_S} or more, found {rate}"))),
             None => Ok(rates),
         }
