@@ -2,8 +2,8 @@
 //!
 //! Processes share the nodes out in order: process `i` of `p` gets nodes `i·n/p` up to
 //! `(i+1)·n/p`, at least one; likewise group `i` of threads that use memory together, of its process's nodes. A
-//! thread with memory of its own gets one of them, which gets as many as it has CPUs. A process or slice on `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the
-//! real workloads have it; so has what all threads of a process use, which is interleaved over the
+//! thread with memory of its own gets one of them, which gets as many as it has CPUs. A process or slice on
+//! `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the real workloads have it; so has what all threads of a process use, which is interleaved over the
 //! process's nodes. Only nodes with CPUs and memory are shared out.
 
 use crate::machine::Machine;

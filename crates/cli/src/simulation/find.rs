@@ -24,13 +24,15 @@ pub fn machine(name: &str) -> Result<Machine> {
     }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
-    check(&name, &topology)?;
-    Ok(Machine::derived(&name, &topology))
+    let machine = Machine::derived(&name, &topology);
+    check(&machine, &topology)?;
+    Ok(machine)
 }
 
 /// Whether a machine that somebody described has what a workload needs; a file's is checked when it is read.
-fn check(name: &str, topology: &Topology) -> Result<()> {
-    if !topology.nodes.iter().any(|node| !node.cpus.is_empty() && node.memory.mib() > 0) {
+fn check(machine: &Machine, topology: &Topology) -> Result<()> {
+    let name = &machine.name;
+    if !machine.node.iter().any(|node| node.is_home()) {
         bail!("{name} cannot be simulated: no node has both CPUs and memory");
     }
     let ids = || topology.nodes.iter().map(|node| node.id);

@@ -132,11 +132,8 @@ impl Rates {
                 return Err((field, format!("{field}: one figure or {count}, found {found}")));
             }
         };
-        rates.iter().try_for_each(|&rate| positive(field, rate))?;
-        match rates.iter().find(|rate| **rate < LEAST_MB_S) {
-            Some(rate) => Err((field, format!("{field}: {LEAST_MB_S} or more, found {rate}"))),
-            None => Ok(rates),
-        }
+        rates.iter().try_for_each(|&rate| sound_rate(field, rate))?;
+        Ok(rates)
     }
 }
 
@@ -167,6 +164,14 @@ fn positive(field: &'static str, value: f64) -> Result<(), Wrong> {
         return Ok(());
     }
     Err((field, format!("{field}: a number above 0, found {value}")))
+}
+
+fn sound_rate(field: &'static str, mb_s: f64) -> Result<(), Wrong> {
+    positive(field, mb_s)?;
+    if mb_s >= LEAST_MB_S {
+        return Ok(());
+    }
+    Err((field, format!("{field}: {LEAST_MB_S} or more, found {mb_s}")))
 }
 
 /// Whether there is a figure from each node to each.
@@ -388,11 +393,7 @@ impl File {
                 return Err(("sim", expected.into()));
             }
         };
-        positive("sim.stream_mb_s", stream_mb_s)?;
-        if stream_mb_s < LEAST_MB_S {
-            let expected = format!("sim.stream_mb_s: {LEAST_MB_S} or more, found {stream_mb_s}");
-            return Err(("sim.stream_mb_s", expected));
-        }
+        sound_rate("sim.stream_mb_s", stream_mb_s)?;
         if !(0.0..LINE_BYTES * 1000.0 / stream_mb_s).contains(&work_ns) {
             let line_ns = LINE_BYTES * 1000.0 / stream_mb_s;
             let expected = format!("sim.work_ns: 0 to the {line_ns:.1} ns of a whole line");
