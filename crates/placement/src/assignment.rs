@@ -12,6 +12,7 @@ use std::cmp::Reverse;
 
 use crate::demand::{Amounts, Bundle, Demand};
 use crate::outlook::{Outlook, Prospect};
+use crate::spread::Spread;
 
 /// See the module.
 pub struct Assignment<'a> {
@@ -33,18 +34,6 @@ pub struct Assignment<'a> {
     scratch: Amounts,
 }
 
-/// How a bundle's users are spread, and what that costs.
-struct Spread {
-    /// Their weight on each node that has some.
-    weights: Amounts,
-    /// Of a bundle that several use on a large machine, the nodes that can be cheapest for its
-    /// memory, with Σ weight × distance there ([`Demand::fars`]).
-    fars: Amounts,
-    /// Where its memory is cheapest, and what it costs there.
-    memory: usize,
-    cost: u64,
-}
-
 impl<'a> Assignment<'a> {
     /// Everybody where they are now.
     pub fn today(demand: &'a Demand, task_cost: u64) -> Assignment<'a> {
@@ -58,11 +47,7 @@ impl<'a> Assignment<'a> {
         let load: Vec<usize> = members.iter().map(Vec::len).collect();
         let mut traffic = vec![0; demand.nodes.len()];
         at.iter().zip(&demand.tasks).for_each(|(&node, task)| traffic[node] += task.traffic);
-        let spread = |bundle: &Bundle| {
-            let weights = bundle.weights(&at);
-            let (memory, cost) = demand.best_memory(bundle, &weights);
-            Spread { fars: demand.fars(bundle, &weights), weights, memory, cost }
-        };
+        let spread = |bundle: &Bundle| Spread::new(demand, bundle, &at);
         let bundles: Vec<Spread> = demand.bundles.iter().map(spread).collect();
         let far: u64 = bundles.iter().map(|spread| spread.cost).sum();
         let total = far + demand.cores.total(&load);
@@ -209,13 +194,10 @@ impl<'a> Assignment<'a> {
         self.total += self.task_cost * u64::from(from == who.now);
         self.total -= self.task_cost * u64::from(to == who.now);
         for &(b, weight) in &who.bundles {
-            let (spread, bundle) = (&mut self.bundles[b], &self.demand.bundles[b]);
-            shift(&mut spread.weights, weight, from, to);
-            spread.shift_fars(self.demand, bundle, weight, from, to);
-            let best = self.demand.cheapest(bundle, &spread.fars);
-            let best = best.unwrap_or_else(|| self.demand.best_memory(bundle, &spread.weights));
-            self.total = self.total - spread.cost + best.1;
-            (spread.memory, spread.cost) = best;
+            let spread = &mut self.bundles[b];
+            let before = spread.cost;
+            spread.shift(self.demand, &self.demand.bundles[b], weight, from, to);
+            self.total = self.total - before + spread.cost;
         }
     }
 
@@ -274,16 +256,9 @@ impl<'a> Assignment<'a> {
         total += self.task_cost * u64::from(to != who.now);
         total -= self.task_cost * u64::from(from != who.now);
         for &(b, weight) in &who.bundles {
-            let (spread, bundle) = (&self.bundles[b], &self.demand.bundles[b]);
-            let cost = if bundle.users.len() == 1 {
-                self.demand.best_memory(bundle, &[(to, weight)]).1
-            } else if let Some(cost) = spread.cost_with(self.demand, bundle, weight, from, to) {
-                cost
-            } else {
-                self.scratch.clone_from(&spread.weights);
-                shift(&mut self.scratch, weight, from, to);
-                self.demand.best_memory(bundle, &self.scratch).1
-            };
+            let (spread, change) = (&self.bundles[b], (weight, from, to));
+            let bundle = &self.demand.bundles[b];
+            let cost = spread.cost_with(self.demand, bundle, change, &mut self.scratch);
             total = total - spread.cost + cost;
         }
         (total, crowding)
@@ -331,87 +306,6 @@ impl<'a> Assignment<'a> {
         }
         nodes.retain(|&node| self.allows(task, node));
         nodes.sort_unstable();
-    }
-}
-
-impl Spread {
-    /// What the bundle would cost with a weight elsewhere, from what is kept of it; `None` where that
-    /// is not enough.
-    fn cost_with(
-        &self,
-        demand: &Demand,
-        bundle: &Bundle,
-        weight: u64,
-        from: usize,
-        to: usize,
-    ) -> Option<u64> {
-        let mut best = None;
-        let mut try_at = |node: usize, far: u64| {
-            let far = far + weight * demand.distance(node, to);
-            let price = demand.price(bundle, node, far - weight * demand.distance(node, from));
-            if price.is_some() && (best.is_none() || price < best) {
-                best = price;
-            }
-        };
-        let on_from = self.weights.iter().find(|(node, _)| *node == from)?.1;
-        let mut has_to = false;
-        for &(node, far) in &self.fars {
-            has_to |= node == to;
-            // Nobody would be left there.
-            if node != from || on_from > weight || bundle.pages_on(node) > 0 {
-                try_at(node, far);
-            }
-        }
-        if !has_to && !self.fars.is_empty() {
-            try_at(to, far_from(demand, to, &self.weights));
-        }
-        best.map(|(_, cost)| cost)
-    }
-
-    /// Takes into account that a weight was shifted: what [`Demand::fars`] would say now.
-    fn shift_fars(
-        &mut self,
-        demand: &Demand,
-        bundle: &Bundle,
-        weight: u64,
-        from: usize,
-        to: usize,
-    ) {
-        if self.fars.is_empty() {
-            return;
-        }
-        let has = |of: &Amounts, node: usize| of.iter().any(|entry| entry.0 == node);
-        if !has(&self.weights, from) && bundle.pages_on(from) == 0 {
-            self.fars.retain(|(node, _)| *node != from);
-        }
-        for (node, far) in &mut self.fars {
-            *far =
-                *far + weight * demand.distance(*node, to) - weight * demand.distance(*node, from);
-        }
-        if has(&self.weights, to) && !has(&self.fars, to) {
-            self.fars.push((to, far_from(demand, to, &self.weights)));
-        }
-    }
-}
-
-/// Σ weight × distance to memory on a node.
-fn far_from(demand: &Demand, memory: usize, weights: &[(usize, u64)]) -> u64 {
-    weights.iter().map(|&(node, weight)| weight * demand.distance(memory, node)).sum()
-}
-
-/// Moves a weight from one node to another; nodes without any are not listed.
-fn shift(weights: &mut Amounts, weight: u64, from: usize, to: usize) {
-    if let Some(i) = weights.iter().position(|(node, _)| *node == from) {
-        weights[i].1 -= weight;
-        if weights[i].1 == 0 {
-            weights.swap_remove(i);
-        }
-    }
-    if weight > 0 {
-        match weights.iter_mut().find(|(node, _)| *node == to) {
-            Some((_, sum)) => *sum += weight,
-            None => weights.push((to, weight)),
-        }
     }
 }
 

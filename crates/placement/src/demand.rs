@@ -143,8 +143,8 @@ impl Bundle {
 pub struct Demand {
     /// Nodes, ascending by id; every index below refers to this.
     pub nodes: Vec<NodeId>,
-    /// How much farther than its own, memory's node by memory's node, each to every CPU's node, in [`SLIT_UNIT`]s.
-    excess: Vec<u64>,
+    /// How much farther than its own, CPUs' node by CPUs' node, each to every memory's node, in [`SLIT_UNIT`]s.
+    excess: Vec<u32>,
     /// How much there is to lose by distance ([`lost::permille`]).
     pub lost_permille: u64,
     /// Whether a node has memory.
@@ -188,8 +188,8 @@ impl Demand {
         let topology = &snapshot.topology;
         let nodes: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
         let far = if mechanisms.latencies { Topology::far_at } else { Topology::far_by_slit_at };
-        let excess_of = |a, b| u64::from(far(topology, a, b)).saturating_sub(10 * SLIT_UNIT);
-        let pairs = (0..nodes.len()).flat_map(|b| (0..nodes.len()).map(move |a| (b, a)));
+        let excess_of = |a, b| far(topology, a, b).saturating_sub(10 * SLIT_UNIT as u32);
+        let pairs = (0..nodes.len()).flat_map(|a| (0..nodes.len()).map(move |b| (a, b)));
         let (mut tasks, masks) = tasks(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
@@ -198,8 +198,8 @@ impl Demand {
         let open = room::cpus(snapshot);
         let (capacity, slack) = room::tasks(snapshot, &open, claims);
         Demand {
-            excess: pairs.map(|(memory, cpus)| excess_of(cpus, memory)).collect(),
-            lost_permille: lost::of(lost::others(topology).map(|(a, b)| excess_of(a, b))),
+            excess: pairs.map(|(cpus, memory)| excess_of(cpus, memory)).collect(),
+            lost_permille: lost::of(lost::others(topology).map(|(a, b)| excess_of(a, b).into())),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
             crowd: claims.saturating_sub(open.iter().sum()),
@@ -232,7 +232,13 @@ impl Demand {
     /// SLIT 21.
     #[must_use]
     pub fn distance(&self, memory: usize, cpus: usize) -> u64 {
-        self.excess[memory * self.nodes.len() + cpus]
+        u64::from(self.excess[cpus * self.nodes.len() + memory])
+    }
+
+    /// The same from a node's CPUs to the memory of each node.
+    #[must_use]
+    pub fn distances(&self, cpus: usize) -> &[u32] {
+        &self.excess[cpus * self.nodes.len()..][..self.nodes.len()]
     }
 
     /// Tasks that claim a CPU on each node, for tasks where `at` says.
@@ -317,8 +323,7 @@ impl Demand {
             {
                 return best;
             }
-            let row = &self.excess[node * self.nodes.len()..];
-            let distance = weights.iter().map(|&(from, weight)| weight * row[from]);
+            let distance = weights.iter().map(|&(from, weight)| weight * self.distance(node, from));
             let key = (full, distance.sum::<u64>() + moving, u64::MAX - there, node);
             Some(best.map_or(key, |best| best.min(key)))
         };
@@ -329,41 +334,6 @@ impl Demand {
         };
         let cheapest = cheapest.or_else(|| (0..self.nodes.len()).fold(None, better));
         cheapest.map_or((0, 0), |(_, cost, _, node)| (node, cost))
-    }
-
-    /// On a machine of many nodes, those that can be cheapest for a bundle's memory, each with Σ weight
-    /// × distance from there: those that hold some of it or run a user. None, on others, and where it is
-    /// never moved.
-    #[must_use]
-    pub fn fars(&self, bundle: &Bundle, weights: &[(usize, u64)]) -> Amounts {
-        if bundle.stays || self.nodes.len() <= FEW_NODES || bundle.users.len() < 2 {
-            return Amounts::new();
-        }
-        let others = weights.iter().filter(|(node, _)| bundle.pages_on(*node) == 0);
-        let far = |&(node, _): &(usize, u64)| {
-            let row = &self.excess[node * self.nodes.len()..][..self.nodes.len()];
-            (node, weights.iter().map(|&(from, weight)| weight * row[from]).sum())
-        };
-        bundle.pages.iter().chain(others).map(far).collect()
-    }
-
-    /// Whether moving a bundle's memory to a node fills that, and what it costs there in all, given Σ
-    /// weight × distance; `None` if there is no memory.
-    #[must_use]
-    pub fn price(&self, bundle: &Bundle, node: usize, far: u64) -> Option<(bool, u64)> {
-        let arriving = bundle.known - bundle.pages_on(node);
-        let full = arriving > self.room[node];
-        self.has_memory[node].then(|| (full, far + arriving * bundle.page_cost))
-    }
-
-    /// As [`Demand::best_memory`], from [`Demand::fars`]; `None` where that lists no node with memory.
-    #[must_use]
-    pub fn cheapest(&self, bundle: &Bundle, fars: &[(usize, u64)]) -> Option<(usize, u64)> {
-        let key = |&(node, far): &(usize, u64)| {
-            let (full, cost) = self.price(bundle, node, far)?;
-            Some((full, cost, u64::MAX - bundle.pages_on(node), node))
-        };
-        fars.iter().filter_map(key).min().map(|(_, cost, _, node)| (node, cost))
     }
 
     /// What it costs beyond [`Demand::best_memory`] that a bundle's users are scattered: their mean

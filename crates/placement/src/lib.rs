@@ -50,6 +50,7 @@ pub mod relief;
 pub mod scan;
 pub mod search;
 pub mod sharing;
+mod spread;
 pub mod tables;
 pub mod teams;
 pub mod turns;
