@@ -91,9 +91,21 @@ impl Mates {
     /// Tells teams apart. Where those share all they have, as many touches are by different tasks as
     /// team by team: of `n` tasks in `t` teams, `(n - t) / n`.
     fn split(&mut self, snapshot: &Snapshot) {
+        let Some(seen) = self.seen(snapshot) else { return };
+        let Some(mut teams) = seen.teams() else { return };
+        let node = |&task: &usize| snapshot.tasks[task].node(&snapshot.topology);
+        teams::lagging(&mut teams, &self.tasks.iter().map(node).collect::<SmallVec<[_; 8]>>());
+        self.teams = Some(teams);
+        let (all, cuts) = (self.tasks.len() as u64, self.count_teams() as u64);
+        let whole = self.permille * (all - 1);
+        self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);
+    }
+
+    /// Which of them were seen together; `None` where there are too few or too many, or nothing is shared.
+    fn seen(&self, snapshot: &Snapshot) -> Option<teams::Seen> {
         let count = self.tasks.len();
         if self.permille == 0 || !(4..=MANY_MATES).contains(&count) {
-            return;
+            return None;
         }
         let ids: SmallVec<[TaskId; 8]> =
             self.tasks.iter().map(|&task| snapshot.tasks[task].id).collect();
@@ -111,13 +123,7 @@ impl Mates {
             users.extend(in_earnest(region).filter_map(mate));
             seen.region(&users);
         }
-        let Some(mut teams) = seen.teams() else { return };
-        let node = |&task: &usize| snapshot.tasks[task].node(&snapshot.topology);
-        teams::lagging(&mut teams, &self.tasks.iter().map(node).collect::<SmallVec<[_; 8]>>());
-        self.teams = Some(teams);
-        let (all, cuts) = (count as u64, self.count_teams() as u64);
-        let whole = self.permille * (all - 1);
-        self.permille = whole.checked_div(all - cuts).unwrap_or(0).min(1000);
+        Some(seen)
     }
 
     /// How many tasks share what is shared, in the mean of the teams.
@@ -177,6 +183,13 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
         mates
     };
     by_process(&busy).map(with).collect()
+}
+
+/// Whether some process's tasks may fall into teams, and it cannot be told yet.
+#[must_use]
+pub fn may_be_teams(snapshot: &Snapshot) -> bool {
+    let processes = mates(snapshot, false);
+    processes.iter().any(|mates| mates.seen(snapshot).is_some_and(|seen| seen.is_open()))
 }
 
 /// Regions with the same users, being put together: each user's faults in them.

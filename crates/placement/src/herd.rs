@@ -20,11 +20,13 @@ use crate::bundles::{Busy, Indices};
 use crate::demand::{Demand, MIN_FAULTS, SHARE, SLIT_UNIT};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{early, interleave, level, pages, relief, search, sharing, turns, whole};
+use crate::{bundles, early, interleave, level, pages, relief, search, sharing, turns, whole};
 use known::Known;
+use reason::reason;
 use rest::Rest;
 
 mod known;
+mod reason;
 mod rest;
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
@@ -244,6 +246,10 @@ impl Placement for Herd {
         self.quiet_since = if quiet { self.quiet_since.or(Some(snapshot.time)) } else { None };
         plan.converged = quiet && self.is_enough(&plan, self.quiet_since, snapshot.time);
         plan.calm = calm && !left && self.is_enough(&plan, self.calm_since, snapshot.time);
+        let local = plan.strength_permille >= CONVERGED_PERMILLE;
+        if (plan.converged || plan.calm) && !local && self.may_find_teams(snapshot) {
+            (plan.converged, plan.calm) = (false, false);
+        }
         // Whoever takes turns has converged all the same.
         plan.actions.extend(self.turns(&demand, &outlook, snapshot.time, quiet));
         plan
@@ -358,7 +364,9 @@ impl Herd {
         for (i, task) in demand.tasks.iter().enumerate() {
             let known = demand.is_known(i);
             let stays = at[i] == task.now;
-            if !known || stays && (task.placed || !holds(i)) || self.is_relieved(i, now) {
+            // Of whom nothing is known goes as well, where others need the place: half an exchange is refused.
+            let acts = if stays { known && !task.placed && holds(i) } else { task.claims_cpu };
+            if !acts || self.is_relieved(i, now) {
                 continue;
             }
             let cpus = demand.cpus(i, at[i]);
@@ -442,6 +450,14 @@ impl Herd {
         self.tasks[task].waits.is_relieved(now)
     }
 
+    /// Whether tasks of a process may yet turn out to be several teams, and are waited for: once all has converged the
+    /// kernel scans slowly, and whom it has not seen by then it does not see for minutes.
+    fn may_find_teams(&self, snapshot: &Snapshot) -> bool {
+        let since = self.calm_since.or(self.quiet_since);
+        let waits = since.is_some_and(|since| snapshot.time.since(since) < PATIENCE);
+        waits && bundles::may_be_teams(snapshot)
+    }
+
     /// Whether nothing can be expected to become more local, with nothing to do.
     fn is_enough(&self, plan: &Plan, since: Option<Nanos>, now: Nanos) -> bool {
         if self.stirred_at.is_some_and(|at| now.since(at) < WATCHFUL) {
@@ -467,31 +483,6 @@ fn is_crowded(demand: &Demand) -> bool {
         demand.capacity.iter().enumerate().map(|(node, &cpus)| demand.cores.most(node, cpus));
     let smallest = most.filter(|&cpus| cpus > 0).min();
     smallest.is_some_and(|smallest| busy > smallest)
-}
-
-/// Why task `i` belongs where `at` says: memory it uses alone, memory it shares with tasks
-/// there, or nothing but a free CPU.
-fn reason(demand: &Demand, outlook: &Outlook, at: &[usize], i: usize, stays: bool) -> Reason {
-    let (mut local, mut with_others, mut all) = (0, 0, 0);
-    for &(b, weight) in &demand.tasks[i].bundles {
-        let bundle = &demand.bundles[b];
-        all += weight;
-        if outlook.of(b).memory == at[i] {
-            local += weight;
-            let mate = |(task, _): &(usize, u64)| *task != i && at[*task] == at[i];
-            with_others += if bundle.users.iter().any(mate) { weight } else { 0 };
-        }
-    }
-    let permille = |part: u64| (part * 1000).checked_div(all).unwrap_or(0) as u32;
-    if !stays && demand.bandwidth.is_short(demand.tasks[i].now) {
-        return Reason::Bandwidth;
-    }
-    match (stays, with_others * 2 > all, local > 0) {
-        (true, ..) => Reason::Hold { permille: permille(local) },
-        (_, true, _) => Reason::BuddiesThere { permille: permille(with_others) },
-        (_, _, true) => Reason::MemoryThere { permille: permille(local) },
-        _ => Reason::Balance,
-    }
 }
 
 #[cfg(test)]

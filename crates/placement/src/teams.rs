@@ -45,6 +45,16 @@ pub struct Seen {
     pairs: u64,
 }
 
+/// What was seen tells.
+enum Told {
+    /// All of them are one team.
+    One,
+    /// The team of each, from 0; none of a task that lags behind.
+    Teams(Vec<Option<usize>>),
+    /// Nothing yet.
+    Open,
+}
+
 impl Seen {
     /// Nobody yet, of so many tasks.
     #[must_use]
@@ -71,6 +81,23 @@ impl Seen {
     /// behind.
     #[must_use]
     pub fn teams(&self) -> Option<Vec<Option<usize>>> {
+        match self.told() {
+            Told::Teams(teams) => Some(teams),
+            Told::One | Told::Open => None,
+        }
+    }
+
+    /// Whether they may be several teams, and it cannot be told yet.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        match self.told() {
+            Told::One => false,
+            Told::Teams(teams) => teams.contains(&None),
+            Told::Open => true,
+        }
+    }
+
+    fn told(&self) -> Told {
         let count = self.count;
         let (together, regions_of) = (self.together.as_slice(), self.regions_of.as_slice());
         let mut strongest: SmallVec<[u64; FEW]> = smallvec![0; count];
@@ -94,7 +121,7 @@ impl Seen {
             }
         }
         if team.iter().all(|&one| one == 0) {
-            return None;
+            return Told::One;
         }
         let sizes: SmallVec<[u64; FEW]> =
             (0..count).map(|one| team.iter().filter(|team| **team == one).count() as u64).collect();
@@ -109,9 +136,9 @@ impl Seen {
         let lags = |one: usize| sizes[one] == 1 && expected(&1) >= LEFT_OUT && !is_seen(one);
         let names: Vec<usize> = (0..count).filter(|&one| sizes[one] > 0 && !lags(one)).collect();
         if names.len() < 2 || !names.iter().all(|&one| is_sure(one)) {
-            return None;
+            return Told::Open;
         }
-        Some(team.iter().map(|one| names.binary_search(one).ok()).collect())
+        Told::Teams(team.iter().map(|one| names.binary_search(one).ok()).collect())
     }
 }
 
@@ -159,6 +186,21 @@ mod tests {
         assert_eq!(told(8, &pairs(&ring)), None);
         let twice = [ring, ring].concat();
         assert_eq!(told(8, &pairs(&twice)), Some(vec![0, 0, 0, 1, 1, 1, 1, 1]));
+    }
+
+    #[test]
+    fn it_is_open_until_all_are_one_or_each_is_seen_to_be_of_a_team() {
+        let is_open = |regions: &[(usize, usize)]| {
+            let mut seen = Seen::new(8);
+            pairs(regions).iter().for_each(|users| seen.region(users));
+            seen.is_open()
+        };
+        let ring = [(0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (5, 6), (6, 7), (3, 7), (3, 5), (4, 6)];
+        assert!(is_open(&[]) && is_open(&ring));
+        assert!(!is_open(&ring.repeat(2)), "two teams");
+        assert!(!is_open(&[&ring[..], &[(2, 3)]].concat()), "one");
+        let without = ring.map(|(a, b)| if b == 7 { (3, 6) } else { (a, b) });
+        assert!(is_open(&without.repeat(6)), "the eighth lags");
     }
 
     #[test]

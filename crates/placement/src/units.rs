@@ -39,11 +39,11 @@ mod tests {
     use numaherd_model::{Action, Placement, TaskId};
 
     /// Two virtual nodes of four CPUs each, tasks 1-4 and 5-8, their memory on host nodes 1 and 0;
-    /// task 4 has faulted mostly in the other's. Tasks are on every second host CPU.
+    /// task 4 has faulted mostly in the other's. Tasks are on every second host CPU. Nobody has to make room.
     fn guest() -> Scene {
-        let mut scene = Scene::even(2, 5);
+        let mut scene = Scene::even(2, 6);
         for tid in 1..=8u32 {
-            scene.task(tid, if tid % 2 == 0 { tid / 2 } else { 5 + tid / 2 }, 1000);
+            scene.task(tid, if tid % 2 == 0 { tid / 2 } else { 6 + tid / 2 }, 1000);
         }
         // A vhost thread, busy and without faults.
         scene.task(9, 0, 600);

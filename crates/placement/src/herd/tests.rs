@@ -293,3 +293,44 @@ fn strangers_who_take_half_of_a_node_have_one_placed_task_go() {
     };
     assert_eq!(plan.actions.iter().filter_map(goes).collect::<Vec<_>>(), [(true, 1)]);
 }
+
+#[test]
+fn whoever_shows_nothing_makes_room() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=8 {
+        scene.task(tid, tid - 1, 1000);
+    }
+    // The first belongs on node 1, where the last has not been seen to use anything.
+    for tid in 1..=7 {
+        scene.region(u64::from(tid), &[(tid, 400)], &[(u32::from(tid == 1 || tid > 4), 100_000)]);
+    }
+    scene.shared(1000, 0);
+    scene.edit().costs.page_move.0 = 100_000;
+    let plan = Herd::new().decide(&scene.snapshot());
+    assert_eq!(destination(&plan, task_id(1)), Some(NodeId(1)));
+    assert_eq!(destination(&plan, task_id(8)), Some(NodeId(0)));
+}
+
+#[test]
+fn while_teams_may_yet_be_found_nothing_has_converged() {
+    let after = |regions: u64, calm: Nanos| {
+        let mut scene = Scene::two_by_four();
+        (1..=4).for_each(|tid| scene.task(tid, tid * 2 - 2, 1000));
+        // The first and the third, and the others, on both nodes: half of it is local.
+        for r in 0..regions {
+            let odd = r as u32 % 2;
+            scene.region(r, &[(1 + odd, 60), (3 + odd, 60)], &[(r as u32 / 2 % 2, 512)]);
+        }
+        scene.shared(1000, 500);
+        scene.edit().tasks.iter_mut().for_each(|task| task.fixed = true);
+        let mut herd = Herd::new();
+        herd.decide(&scene.snapshot());
+        scene.edit().time.0 += calm.0;
+        let plan = herd.decide(&scene.snapshot());
+        assert_eq!((&plan.actions, plan.strength_permille), (&vec![], 500));
+        (plan.converged, plan.calm)
+    };
+    assert_eq!(after(4, SETTLE), (false, false));
+    assert_eq!(after(4, PATIENCE), (true, true));
+    assert_eq!(after(40, SETTLE), (true, true));
+}
