@@ -177,6 +177,16 @@ fn calibrated_figures_stand_in_the_files() {
     for figure in ["sim.stream_mb_s", "links.bandwidth_mb_s", "memory.bandwidth_mb_s", "jbb_like"] {
         assert!(told.contains(figure), "{told}");
     }
+    // Programs get every digit.
+    let of = |format: &str| output(&["calibrate", "-o", format].map(String::from));
+    let (json, csv) = (of("json"), of("csv"));
+    for line in csv.lines().skip(1) {
+        let follows = line.rsplit(',').nth(1).unwrap();
+        assert!(
+            follows.len() > 12 && json.contains(&format!("\"follows\": {follows},")),
+            "{json} {csv}"
+        );
+    }
 }
 
 /// A wrong file is told with its line, its field and what was expected; nothing runs.
