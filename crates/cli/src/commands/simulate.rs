@@ -53,7 +53,7 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
                 file.write(page::nodes(&job, &finished).as_bytes())?;
             }
             if args.callgraph {
-                graphs.push(places::graph(placement, run, &finished));
+                graphs.push(places::graph(placement, run + 1, &finished));
             }
             cells.push(simulation::cell(placement, run, &finished));
         }

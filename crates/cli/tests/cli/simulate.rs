@@ -122,6 +122,8 @@ fn a_call_graph_shows_where_tasks_block() {
     assert!((walk + lock - 1.0).abs() < 1e-9 && (0.4..0.6).contains(&walk), "{walk} {lock}");
     assert!(graph["locks"][0]["waited_share"].as_f64().unwrap() > 0.03, "{graph}");
     let table = output(&words("table"));
+    assert_eq!(graph["run"], 1);
+    assert!(table.contains("numacore-v18, run 1: where"), "{table}");
     assert!(table.contains("where tasks blocked") && table.contains("anon_vma mutex, process 1"));
     let words = words("csv");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
