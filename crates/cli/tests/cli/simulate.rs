@@ -267,6 +267,21 @@ fn compare_runs_on_a_simulated_machine() {
         .filter_map(|placement| placement["name"].as_str())
         .collect();
     assert_eq!(names, ["off", "kernel", "bind", "inverse", "herd"]);
+    // Throughput in the course of it, in the unit of the whole: bind's is the same from beginning to end.
+    let bind = &json["placements"][2];
+    let course = &bind["throughput_over_time"];
+    assert_eq!(
+        (&course["interval_seconds"], &bind["throughput"]["unit"]),
+        (&0.25.into(), &"B/s".into())
+    );
+    let rates: Vec<f64> =
+        course["values"].as_array().unwrap().iter().filter_map(|rate| rate.as_f64()).collect();
+    let mean = bind["throughput"]["median"].as_f64().unwrap();
+    let [whole @ .., _] = &rates[..] else { panic!("{bind}") };
+    assert!(
+        whole.len() > 10 && whole.iter().all(|rate| (rate / mean - 1.0).abs() < 0.05),
+        "{bind}"
+    );
     let refuses = |words: &[&str], told: &[&str]| {
         run(&mut numaherd(words)).refuses(1, told);
     };
