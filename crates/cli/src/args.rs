@@ -336,6 +336,11 @@ pub struct Supervise {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "Simulated (--on sim:MACHINE), nothing boots: --kernel, --append, --dilation, --no-distance, \
+                  --force, --seconds, --until, --trace, --logs and --results are refused, and --numad-interval \
+                  is passed over. Runs are then of one seed after the other, from --seed on."
+)]
 pub struct Compare {
     #[command(flatten)]
     pub workload: WorkloadArgs,
@@ -363,7 +368,7 @@ pub struct Compare {
     /// Also tell how ratios differ from those in FILE, an earlier comparison's -o json
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
-    /// Seed of the order in which placements are run
+    /// Seed of the order in which placements are run; simulated, of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How to print the result

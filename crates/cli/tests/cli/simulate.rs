@@ -286,7 +286,21 @@ fn compare_runs_on_a_simulated_machine() {
         run(&mut numaherd(words)).refuses(1, told);
     };
     refuses(&["compare", "forks", "--on", "sim:2x4"], &["forks is not simulated", "a program"]);
-    for option in [&["--seconds", "2"][..], &["--no-distance"], &["--dilation", "3"]] {
+    let help = run(&mut numaherd(&["compare", "--help"])).ends_with(0).stdout;
+    let (_, of_simulated) = help.rsplit_once("Simulated (--on sim:MACHINE)").unwrap();
+    for option in [
+        &["--seconds", "2"][..],
+        &["--no-distance"],
+        &["--dilation", "3"],
+        &["--kernel", "6.12"],
+        &["--append", "quiet"],
+        &["--force"],
+        &["--until", "0.1"],
+        &["--trace", "x"],
+        &["--logs", "x"],
+        &["--results", "x"],
+    ] {
+        assert!(of_simulated.contains(option[0]), "{help}");
         let words = [&["compare", "numa02", "--on", "sim:2x4"], option].concat();
         run(&mut numaherd(&words)).refuses(2, &[option[0], "leave it out"]);
     }
