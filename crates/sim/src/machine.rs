@@ -8,11 +8,13 @@
 //! waits for memory, and its siblings are busy, that takes
 //!
 //! ```text
-//! line_ns(cpu's node, memory's node) = work + stall × latency(cpu's, memory's) / latency(cpu's, cpu's)
+//! line_ns(cpu's node, memory's node) = work + stall × latency(cpu's, memory's) / nearest
 //! stall = 64000 / stream_mb_s − work
 //! ```
 //!
-//! so that a thread writes `stream_mb_s` to local memory. Everything slower is queueing
+//! where nearest is the least latency that CPUs of a node have to its own memory: a thread there writes `stream_mb_s` to
+//! it, one whose own memory is farther writes less. Of a line that is only read the stall is [`Cpu::read_stall`] of that.
+//! Everything slower is queueing
 //! ([`crate::fabric`]).
 
 mod derived;
