@@ -19,12 +19,15 @@
 
 mod derived;
 mod file;
+mod written;
 
 use std::collections::BTreeMap;
 
 use numaherd_model::{Bytes, Latencies, NodeId, Topology, ways_from};
 use numaherd_scheduling::{Domains, Place};
 use serde::Deserialize;
+
+pub use derived::Measured;
 
 /// One simulated machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +36,8 @@ pub struct Machine {
     pub name: String,
     /// One line on what it stands for.
     pub title: String,
+    /// Whether it was made from a topology, not read from a machine file.
+    pub derived: bool,
     /// Every CPU.
     pub cpu: Cpu,
     /// What each node's memory carries, reads and writes together; infinite where the file does

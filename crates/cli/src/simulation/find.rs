@@ -24,9 +24,20 @@ pub fn machine(name: &str) -> Result<Machine> {
     }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
-    let machine = Machine::derived(&name, &topology);
+    let machine = Machine::derived(&name, &topology, None);
     check(&machine, &topology)?;
     Ok(machine)
+}
+
+/// Says what is guessed of a machine, if anything is: figures stand and fall with it.
+pub fn tell_guesses(machine: &Machine) {
+    if let Some(guesses) = machine.guesses() {
+        say!(
+            "numaherd: speeds of {} are guessed: {guesses}; topology -o toml writes a file to put them right, with \
+             --measured FILE those that topology --measure -o json found",
+            machine.name
+        );
+    }
 }
 
 /// Whether a machine that somebody described has what a workload needs; a file's is checked when it is read.

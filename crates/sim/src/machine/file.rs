@@ -194,8 +194,13 @@ impl Machine {
     /// None, unless a file that comes with numaherd is wrong.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Result<Machine, SimError>> {
-        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
-        Some(Machine::parse(name, name, text))
+        Machine::built_in_text(name).map(|text| Machine::parse(name, name, text))
+    }
+
+    /// The file of one of them.
+    #[must_use]
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
     /// Reads a machine file's text. `path` is only for messages.
@@ -236,6 +241,7 @@ impl File {
         Ok(Machine {
             name: name.into(),
             title: self.title,
+            derived: false,
             cpu,
             memory_mb_s,
             links,
