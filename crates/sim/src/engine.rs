@@ -52,7 +52,7 @@ pub(crate) const TICK_NS: u64 = 20_000_000;
 /// Where a block is. Looked up at every step: who was seen there last stands apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    pub home: u8,
+    pub home: u16,
     pub armed: bool,
 }
 

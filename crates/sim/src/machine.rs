@@ -23,7 +23,7 @@ mod written;
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Bytes, Latencies, NodeId, Topology, ways_from};
+use numaherd_model::{Bytes, Latencies, NodeId, Topology, ways};
 use numaherd_scheduling::{Domains, Place};
 use serde::Deserialize;
 
@@ -363,8 +363,8 @@ impl Routes {
         let ends: Vec<(usize, usize)> = directed.iter().map(|&(a, b, _)| (a, b)).collect();
         let nodes = latency_ns.len();
         let far = |a: usize, b: usize| latency_ns[a][b];
-        let from = |from| ways_from(from, nodes, &ends, far).into_iter().collect();
-        let via = (0..nodes).map(from).collect::<Option<Vec<_>>>()?;
+        let from = |ways: Vec<Option<Vec<usize>>>| ways.into_iter().collect();
+        let via = ways(nodes, &ends, far).into_iter().map(from).collect::<Option<Vec<_>>>()?;
         Some(Routes { directed, via })
     }
 }

@@ -140,6 +140,34 @@ fn a_machine_can_be_anything_that_has_nodes() {
     output(&simulate("numa02", folder.to_str().unwrap(), "bind", &[]));
 }
 
+/// As many nodes as Linux can have, each linked with each; and no more.
+#[test]
+fn a_machine_can_have_a_thousand_nodes() {
+    let words = |machine, placements| {
+        let words = ["simulate", "numa02", "--machine", machine, "--placement", placements];
+        words
+            .iter()
+            .chain(&["--size", "3G", "--loops", "1", "-o", "json"])
+            .map(ToString::to_string)
+            .collect()
+    };
+    let told: Vec<String> = words("node:1024 core:1", "bind,herd");
+    let json: serde_json::Value = serde_json::from_str(&output(&told)).unwrap();
+    // Each node's memory is known for its own, by whatever number.
+    assert_eq!(json["placements"][0]["local_share"], 1.0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.json").display().to_string();
+    let node = |id: u32, cpus: String| serde_json::json!({"id": id, "cpus": cpus, "memory": 1 << 30, "free": 0});
+    let many: Vec<_> = (0..1025).map(|id| node(id, id.to_string())).collect();
+    for (nodes, told) in [(many, "1025 nodes"), (vec![node(0, "0-65536".into())], "65537 CPUs")] {
+        let json = serde_json::json!({"nodes": nodes, "distances": []});
+        std::fs::write(&path, json.to_string()).unwrap();
+        let words: Vec<String> = words(&path, "off");
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run(&mut numaherd(&words)).refuses(1, &["m cannot be simulated", told]);
+    }
+}
+
 /// A trace says who ran where.
 #[test]
 fn a_trace_is_written() {

@@ -458,8 +458,9 @@ pub(super) fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
     let nodes = slit.len();
     let all: Vec<(usize, usize)> =
         (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b))).collect();
-    let least = |a: usize| (0..nodes).filter(|&b| b != a).map(|b| slit[a][b]).min();
-    let near = |&(a, b): &(usize, usize)| [least(a), least(b)].contains(&Some(slit[a][b]));
+    let of = |a: usize| (0..nodes).filter(|&b| b != a).map(|b| slit[a][b]).min();
+    let least: Vec<Option<u32>> = (0..nodes).map(of).collect();
+    let near = |&(a, b): &(usize, usize)| [least[a], least[b]].contains(&Some(slit[a][b]));
     let some: Vec<(usize, usize)> = all.iter().copied().filter(near).collect();
     let linked: Vec<_> = some.iter().map(|&(a, b)| (a, b, 1.0)).collect();
     let equal = vec![vec![1.0; nodes]; nodes];
