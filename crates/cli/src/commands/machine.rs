@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use numaherd_lab::machine::Description;
 use numaherd_lab::{LabError, Machine, derived};
-use numaherd_model::Topology;
+use numaherd_model::{Topology, places};
+use numaherd_sim::SimError;
 
 /// The name of this very machine.
 pub const HOST: &str = "host";
@@ -30,7 +31,10 @@ pub fn topology(name: &str) -> Result<Topology> {
         Some(topology) => Ok(topology),
         None => match Description::find(name) {
             Ok(description) => Ok(description.topology()),
-            Err(error) => Ok(only_simulated(name).ok_or_else(|| naming_all(error))?),
+            Err(error) => match only_simulated(name) {
+                Some(machine) => Ok(machine?.topology()),
+                None => Err(naming_all(error).into()),
+            },
         },
     }
 }
@@ -46,13 +50,16 @@ fn naming_all(error: LabError) -> LabError {
     }
 }
 
-/// That of a machine which the simulator takes and the lab does not.
-fn only_simulated(name: &str) -> Option<Topology> {
-    let machine = numaherd_sim::Machine::built_in(name).unwrap_or_else(|| {
-        let text = std::fs::read_to_string(name).unwrap_or_default();
-        numaherd_sim::Machine::parse(name, name, &text)
-    });
-    machine.ok().map(|machine| machine.topology())
+/// A machine which the simulator takes and the lab does not, or what is wrong with one that is for the simulator: what
+/// the lab misses in such a file helps nobody.
+fn only_simulated(name: &str) -> Option<Result<numaherd_sim::Machine, SimError>> {
+    if let Some(machine) = numaherd_sim::Machine::built_in(name) {
+        return Some(machine);
+    }
+    let text = std::fs::read_to_string(name).ok()?;
+    let is_simulated = text.lines().any(|line| places::header(line) == Some("sim"));
+    let machine = numaherd_sim::Machine::parse(name, name, &text);
+    (machine.is_ok() || is_simulated).then_some(machine)
 }
 
 /// This machine's topology, that below a folder, or below its folder `root`, as fixtures have it, or that of a file.

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use numaherd_model::Topology;
 
-use numaherd_sim::Machine;
+use numaherd_sim::{Machine, SimError};
 
 use crate::args::{LabTuning, TopologyArgs, TopologyFormat};
 use crate::{latencies, output};
@@ -70,9 +70,13 @@ fn file(args: &TopologyArgs, topology: &Topology) -> Result<String> {
         bail!(latencies::of_another(path));
     }
     let text = Machine::derived(&name, topology, measured.as_ref()).text();
-    Machine::parse(&name, &name, &text)
-        .with_context(|| format!("{name} cannot be written as a machine file"))?;
-    Ok(text)
+    // Where in the text that nobody sees yet is of no use.
+    match Machine::parse(&name, &name, &text) {
+        Err(SimError::Parse { expected, .. }) => {
+            bail!("{name} cannot be written as a machine file: {expected}")
+        }
+        read => read.map(|_| text).context("a machine file"),
+    }
 }
 
 fn csv(topology: &Topology) -> String {

@@ -170,7 +170,14 @@ fn a_captured_machine_is_one_to_simulate() {
     );
     let far = topology(&folder, &["-o", "json"]).replacen("10,", "", 1);
     refuses(1, &["--machine", &file("y.json", &far)], &["as many rows and columns"]);
-    refuses(1, &["--machine", "node:65", "-o", "toml"], &["node:65 cannot be written", "1 to 64"]);
+    refuses(
+        1,
+        &["--machine", "node:65", "-o", "toml"],
+        &["node:65 cannot be written as a machine file: node: 1 to 64"],
+    );
+    // A wrong file for the simulator is told as the simulator tells it.
+    let wrong = file("wrong.toml", &with.replace("[[node]]\nid = 1", "[[node]]\nid = 0"));
+    refuses(1, &["--machine", &wrong], &["wrong.toml", "ascending ids"]);
 }
 
 /// What is wrong with a machine is one line that names it and the place.
