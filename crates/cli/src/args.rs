@@ -6,6 +6,7 @@ mod measure;
 mod memory;
 mod placement;
 mod simulate;
+mod topology;
 mod workload;
 
 pub use memory::{MEMTOY_COMMANDS, Manual, Memtoy, PftArgs, PolicyArgs, Run};
@@ -20,6 +21,7 @@ pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use placement::{Compared, Placement};
 pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate};
+pub use topology::{TopologyArgs, TopologyFormat};
 pub use workload::{StartArg, TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
@@ -144,8 +146,8 @@ pub struct LabRun {
 
 #[derive(Args, Clone)]
 pub struct LabArgs {
-    /// Machine: a name, a .toml file, hwloc's .xml, a captured folder, or a text such as
-    /// "node:2 core:4"
+    /// Machine: a name, a .toml file, hwloc's .xml, topology's .json, a captured folder, or a text
+    /// such as "node:2 core:4"; or host, one as this
     #[arg(long, value_name = "M", default_value = "2x4")]
     pub machine: String,
     #[command(flatten)]
@@ -174,28 +176,6 @@ fn parse_dilation(text: &str) -> Result<f64, String> {
         Ok(x) if (1.0..=1000.0).contains(&x) => Ok(x),
         _ => Err("a number from 1 to 1000, such as 4".into()),
     }
-}
-
-#[derive(Args)]
-pub struct TopologyArgs {
-    /// In numactl's layout, as `numactl -H` has it
-    #[arg(short = 'H', long, conflicts_with = "output")]
-    pub hardware: bool,
-    /// Of a machine that is described: a name, a .toml file, hwloc's .xml, a captured folder, or a
-    /// text such as "node:2 core:4"; with --measure one that can be emulated
-    #[arg(long, value_name = "M", conflicts_with = "root")]
-    pub machine: Option<String>,
-    /// Read /sys and /proc below DIR: a captured machine
-    #[arg(long, value_name = "DIR", default_value = "/")]
-    pub root: PathBuf,
-    /// How to print it
-    #[arg(short, long, value_enum, default_value_t)]
-    pub output: Format,
-    /// Measure latency and bandwidth from each node to each
-    #[arg(long, conflicts_with_all = ["hardware", "root"])]
-    pub measure: bool,
-    #[command(flatten)]
-    pub measured: Measure,
 }
 
 /// How results are printed.
@@ -336,6 +316,11 @@ pub struct Supervise {
 }
 
 #[derive(Args)]
+#[command(
+    after_help = "Simulated (--on sim:MACHINE), nothing boots: --kernel, --append, --dilation, --no-distance, \
+                  --force, --seconds, --until, --trace, --logs and --results are refused, and --numad-interval \
+                  is passed over. Runs are then of one seed after the other, from --seed on."
+)]
 pub struct Compare {
     #[command(flatten)]
     pub workload: WorkloadArgs,
@@ -363,7 +348,7 @@ pub struct Compare {
     /// Also tell how ratios differ from those in FILE, an earlier comparison's -o json
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
-    /// Seed of the order in which placements are run
+    /// Seed of the order in which placements are run; simulated, of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// How to print the result

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use numaherd_model::{Latencies, NodeId, Topology};
 use numaherd_report::{Figure, Matrices};
+use numaherd_sim::machine::Measured;
 
 /// This machine's topology, told what a file says that was measured of it, which is returned too.
 ///
@@ -25,6 +26,14 @@ pub fn here(path: Option<&Path>) -> Result<(Topology, Option<Latencies>)> {
 /// # Errors
 /// It cannot be read, or is something else.
 pub fn read(path: &Path) -> Result<Latencies> {
+    Ok(measured(path)?.latencies)
+}
+
+/// The same with bandwidths, where they were measured.
+///
+/// # Errors
+/// It cannot be read, or is something else.
+pub fn measured(path: &Path) -> Result<Measured> {
     let text =
         std::fs::read_to_string(path).with_context(|| format!("--measured {}", path.display()))?;
     let matrices: Matrices = serde_json::from_str(&text).with_context(|| {
@@ -33,11 +42,15 @@ pub fn read(path: &Path) -> Result<Latencies> {
     let ids = |ids: &[u32]| ids.iter().copied().map(NodeId).collect();
     // Whatever disturbs a sample makes it longer.
     let row = |row: &Vec<Figure>| row.iter().map(|figure| figure.min).collect();
-    Ok(Latencies {
+    let latencies = Latencies {
         cpu_nodes: ids(&matrices.cpu_nodes),
         memory_nodes: ids(&matrices.memory_nodes),
         ns: matrices.latency_ns.iter().map(row).collect(),
-    })
+    };
+    let rates = |row: &Vec<Figure>| row.iter().map(|figure| figure.median).collect();
+    let has_rates = matrices.read_mb_s.iter().any(|row| !row.is_empty());
+    let read_mb_s = matrices.read_mb_s.iter().filter(|_| has_rates).map(rates).collect();
+    Ok(Measured { latencies, read_mb_s })
 }
 
 /// What is wrong with latencies of other nodes than this machine has.

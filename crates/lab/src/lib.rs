@@ -51,8 +51,8 @@ use std::path::PathBuf;
 pub enum LabError {
     /// No machine of that name or path.
     #[error(
-        "no machine '{name}': known are {known}; or give a machine's .toml file, hwloc's .xml, \
-         a captured folder, or a text such as \"node:2 core:4\""
+        "no machine '{name}': known are {known}; or give host for this one, a .toml file, \
+         hwloc's .xml, topology's .json, a captured folder, or a text such as \"node:2 core:4\""
     )]
     UnknownMachine {
         /// What was asked for.

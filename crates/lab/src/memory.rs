@@ -10,7 +10,7 @@
 //! ```
 
 use numaherd_model::places::Pair;
-use numaherd_model::ways_from;
+use numaherd_model::ways;
 use serde::Deserialize;
 
 /// Last-level caches: one for each domain.
@@ -140,9 +140,9 @@ impl Links {
         let directed: Vec<_> = pairs.into_iter().flat_map(|(a, b)| [(a, b), (b, a)]).collect();
         let count = nodes.ids.len();
         let mut via = vec![vec![Vec::new(); count]; count];
-        for (from, row) in via.iter_mut().enumerate() {
-            let latency_ns = |a: usize, b: usize| nodes.latency_ns[a][b] as f64;
-            let ways = ways_from(from, count, &directed, latency_ns);
+        let latency_ns = |a: usize, b: usize| nodes.latency_ns[a][b] as f64;
+        let all = ways(count, &directed, latency_ns);
+        for ((from, row), ways) in via.iter_mut().enumerate().zip(all) {
             for (to, way) in ways.into_iter().enumerate().filter(|&(to, _)| to != from) {
                 row[to] = way.ok_or_else(|| {
                     format!("leaves no way from node {} to node {}", nodes.ids[from], nodes.ids[to])

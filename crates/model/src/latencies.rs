@@ -25,8 +25,10 @@ impl Latencies {
     /// From a node's CPUs to a node's memory, in nanoseconds, where that was measured.
     #[must_use]
     pub fn between(&self, from: NodeId, to: NodeId) -> Option<f64> {
-        let row = self.cpu_nodes.iter().position(|id| *id == from)?;
-        let column = self.memory_nodes.iter().position(|id| *id == to)?;
+        self.at(position(&self.cpu_nodes, from)?, position(&self.memory_nodes, to)?)
+    }
+
+    fn at(&self, row: usize, column: usize) -> Option<f64> {
         self.ns.get(row)?.get(column).copied().filter(|ns| *ns > 0.0)
     }
 
@@ -35,20 +37,52 @@ impl Latencies {
     ///
     /// Example: 94 ns to a node's own memory and 112 to another's are 1000 and 1191.
     pub fn fill(&self, topology: &mut Topology) {
-        let ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
-        let own: Vec<f64> = ids.iter().filter_map(|&id| self.between(id, id)).collect();
-        let usual = own.iter().sum::<f64>() / own.len().max(1) as f64;
-        let row = |&from: &NodeId| {
-            let near = self.between(from, from).unwrap_or(usual);
-            let cell = |&to: &NodeId| match self.between(from, to) {
+        let far = |from: usize, (near, row): (f64, Vec<Option<f64>>)| {
+            let cell = |(to, measured): (usize, Option<f64>)| match measured {
                 // Nothing is nearer than its own.
                 Some(ns) if near > 0.0 => (ns / near * 1000.0).round().max(1000.0) as u32,
-                _ => topology.far_by_slit(from, to),
+                _ => topology.far_by_slit_at(from, to),
             };
-            ids.iter().map(cell).collect()
+            row.into_iter().enumerate().map(cell).collect()
         };
-        topology.latencies = ids.iter().map(row).collect();
+        let rows = self.rows(topology).into_iter().enumerate();
+        topology.latencies = rows.map(|(from, row)| far(from, row)).collect();
     }
+
+    /// Nanoseconds from each node's CPUs to each node's memory; what was not measured is as much farther than the node's
+    /// own memory as firmware says, and a node of whose own nothing is known has the others' mean. `None` if nobody's
+    /// own memory was measured.
+    #[must_use]
+    pub fn filled_ns(&self, topology: &Topology) -> Option<Vec<Vec<f64>>> {
+        let ns = |from: usize, (near, row): (f64, Vec<Option<f64>>)| {
+            let by_slit = |to| near * f64::from(topology.far_by_slit_at(from, to)) / 1000.0;
+            let cells = row.into_iter().enumerate();
+            let cells =
+                cells.map(|(to, measured)| measured.unwrap_or_else(|| by_slit(to)).max(near));
+            (near > 0.0).then(|| cells.collect())
+        };
+        self.rows(topology).into_iter().enumerate().map(|(from, row)| ns(from, row)).collect()
+    }
+
+    /// For each node of the topology how far its own memory is, and what was measured from it to each.
+    fn rows(&self, topology: &Topology) -> Vec<(f64, Vec<Option<f64>>)> {
+        let places = |of: &[NodeId]| -> Vec<Option<usize>> {
+            topology.nodes.iter().map(|node| position(of, node.id)).collect()
+        };
+        let (rows, columns) = (places(&self.cpu_nodes), places(&self.memory_nodes));
+        let at = |row: Option<usize>, column: Option<usize>| self.at(row?, column?);
+        let own: Vec<Option<f64>> = rows.iter().zip(&columns).map(|(&r, &c)| at(r, c)).collect();
+        let known: Vec<f64> = own.iter().copied().flatten().collect();
+        let usual = known.iter().sum::<f64>() / known.len().max(1) as f64;
+        let row = |(&row, own): (&Option<usize>, &Option<f64>)| {
+            (own.unwrap_or(usual), columns.iter().map(|&column| at(row, column)).collect())
+        };
+        rows.iter().zip(&own).map(row).collect()
+    }
+}
+
+fn position(ids: &[NodeId], id: NodeId) -> Option<usize> {
+    ids.iter().position(|known| *known == id)
 }
 
 #[cfg(test)]
@@ -83,6 +117,15 @@ mod tests {
         // The last was not measured, nor has node 3 CPUs.
         assert_eq!([0, 2, 3].map(|to| far(&topology, 2, to)), [1010, 1000, 2000]);
         assert_eq!([0, 3].map(|to| far(&topology, 3, to)), [2000, 1000]);
+    }
+
+    #[test]
+    fn nanoseconds_are_filled_up_by_slit() {
+        let filled = latencies([[94.0, 112.0, 250.0], [101.0, 100.0, 0.0]]).filled_ns(&machine());
+        // Nobody measured from node 3, which has no CPUs: its own are 97, the mean, and SLIT says 20 ÷ 10.
+        let rows = [[94.0, 112.0, 250.0], [101.0, 100.0, 200.0], [194.0, 194.0, 97.0]];
+        assert_eq!(filled, Some(rows.map(|row| row.to_vec()).to_vec()));
+        assert_eq!(latencies([[0.0; 3]; 2]).filled_ns(&machine()), None);
     }
 
     #[test]

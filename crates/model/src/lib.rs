@@ -41,4 +41,4 @@ pub use snapshot::{
 };
 pub use spent::{Counters, Spent};
 pub use topology::{Distances, Node, Topology};
-pub use ways::ways_from;
+pub use ways::ways;

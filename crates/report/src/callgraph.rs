@@ -111,7 +111,7 @@ pub struct Lock {
 pub struct CallGraph {
     /// Under which placement.
     pub placement: String,
-    /// Which run of it.
+    /// Which run of it, the first being 1.
     pub run: u32,
     /// All tasks' time.
     pub all: Frame,
@@ -127,9 +127,7 @@ impl CallGraph {
     pub fn text(&self) -> String {
         let mut text = format!(
             "{}, run {}: where {:.2} task seconds went\n   share     seconds       times\n",
-            self.placement,
-            self.run + 1,
-            self.all.seconds
+            self.placement, self.run, self.all.seconds
         );
         for frame in &self.all.frames {
             self.branch(frame, 0, &mut text);
@@ -235,7 +233,7 @@ mod tests {
             wait_longest_us: 40.0,
         };
         let locks = vec![lock; 12];
-        CallGraph { placement: "p".into(), run: 0, all, blocked: vec![point], locks }
+        CallGraph { placement: "p".into(), run: 1, all, blocked: vec![point], locks }
     }
 
     #[test]

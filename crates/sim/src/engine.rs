@@ -20,6 +20,7 @@ use crate::{SimError, random::Stream};
 mod accesses;
 mod births;
 mod caches;
+mod course;
 pub mod mishaps;
 mod retiming;
 mod run;
@@ -28,6 +29,7 @@ mod steps;
 
 use births::Queued;
 use caches::Caches;
+use course::Course;
 pub use mishaps::Mishap;
 use retiming::{NEAR, SAME};
 pub use run::{Options, Run, TraceEvent};
@@ -50,7 +52,7 @@ pub(crate) const TICK_NS: u64 = 20_000_000;
 /// Where a block is. Looked up at every step: who was seen there last stands apart.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
-    pub home: u8,
+    pub home: u16,
     pub armed: bool,
 }
 
@@ -254,6 +256,7 @@ pub struct Sim {
     pub(crate) account: Account,
     /// Small pages that tasks move now, or will go on to move when they run next.
     pub(crate) moving: BTreeMap<usize, Moving>,
+    course: Course,
     samples: Samples,
     heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
@@ -307,6 +310,7 @@ impl Sim {
             rounds: 0,
             account: Account::default(),
             moving: BTreeMap::new(),
+            course: Course::default(),
             samples: Samples::default(),
             heap: BinaryHeap::new(),
             number: 0,
@@ -411,11 +415,6 @@ impl Sim {
             unfinished: self.left > 0,
             ..self.run.clone()
         }
-    }
-
-    fn operations(&self) -> Vec<f64> {
-        let of = |process: &Process| Some(process.lines / process.lines_per_operation?);
-        self.processes.iter().filter_map(of).collect()
     }
 
     /// Where tasks have spent their time so far.

@@ -48,16 +48,18 @@ pub struct Fabric {
     class_wait: Vec<f64>,
     /// For each class, the stations on its way and the lines it needs there.
     way: Vec<Vec<(usize, f64)>>,
-    /// For each station, the classes that come by and the lines they need.
+    /// For each node's memory, the classes that come by and the lines they need.
     visits: Vec<Vec<(usize, f64)>>,
     /// For each class, how many tasks are in it, and the nanoseconds a line takes them alone; and the
     /// classes that somebody is in, a bit each.
     count: Vec<u32>,
     taken: Vec<u64>,
     alone_ns: Vec<f64>,
-    /// What [`Fabric::solve`] works with, by station: who comes by, and whether its wait is open.
+    /// What [`Fabric::solve`] works with, by station: who comes by, and, a bit each, whether anybody does and whether
+    /// its wait is open. Of a mesh of a thousand nodes there are a million, at most of which nobody is.
     active: Vec<Vec<Visit>>,
-    open: Vec<bool>,
+    visited: Vec<u64>,
+    open: Vec<u64>,
     /// For each class, whose memory it is; of that of no memory, one more than there are.
     memory: Vec<usize>,
     /// For each node, how many are at its memory, and how many were when all blocks were timed last; and for
@@ -120,17 +122,18 @@ impl Fabric {
         let memory =
             way.iter().map(|stations: &Vec<(usize, f64)>| stations[0].0).chain([nodes]).collect();
         way.push(Vec::new());
-        let mut visits = vec![Vec::new(); capacity.len()];
+        let mut visits = vec![Vec::new(); nodes];
         for (class, stations) in way.iter().enumerate() {
-            for &(station, lines) in stations {
-                visits[station].push((class, lines));
+            if let Some(&(memory, lines)) = stations.first() {
+                visits[memory].push((class, lines));
             }
         }
         let (wait, count) = (vec![0.0; capacity.len()], vec![0; way.len()]);
         let taken = vec![0; way.len().div_ceil(64)];
         let (alone_ns, class_wait) = (vec![0.0; way.len()], vec![0.0; way.len()]);
         let is_narrow = capacity.iter().any(|capacity| capacity.is_finite());
-        let (active, open) = (vec![Vec::new(); capacity.len()], vec![true; capacity.len()]);
+        let active = vec![Vec::new(); capacity.len()];
+        let no_bits = vec![0; capacity.len().div_ceil(64)];
         Fabric {
             nodes,
             capacity,
@@ -142,7 +145,8 @@ impl Fabric {
             taken,
             alone_ns,
             active,
-            open,
+            visited: no_bits.clone(),
+            open: no_bits,
             memory,
             at: vec![0; nodes + 1],
             timed_at: vec![0; nodes + 1],
@@ -225,16 +229,20 @@ impl Fabric {
         self.gather(&mut active);
         for _ in 0..MOST_ROUNDS {
             let mut change = 0.0f64;
-            for (station, visits) in active.iter_mut().enumerate() {
-                // Waits elsewhere are as they were: so is this one.
-                if !std::mem::take(&mut self.open[station]) {
-                    continue;
-                }
-                let wait = self.wait_at(station, visits);
-                let before = std::mem::replace(&mut self.wait[station], wait);
-                if wait != before {
-                    change = change.max((wait - before).abs());
-                    visits.iter().for_each(|visit| self.carry(visit.class));
+            for word in 0..self.open.len() {
+                // A station opens others: those that come after it are solved in this round, too.
+                let mut ahead = !0;
+                while self.open[word] & ahead != 0 {
+                    let bit = (self.open[word] & ahead).trailing_zeros();
+                    ahead = (!0 << bit) & !(1 << bit);
+                    self.open[word] &= !(1 << bit);
+                    let station = word * 64 + bit as usize;
+                    let wait = self.wait_at(station, &mut active[station]);
+                    let before = std::mem::replace(&mut self.wait[station], wait);
+                    if wait != before {
+                        change = change.max((wait - before).abs());
+                        active[station].iter().for_each(|visit| self.carry(visit.class));
+                    }
                 }
             }
             if change < CLOSE_NS {
@@ -244,18 +252,21 @@ impl Fabric {
         self.active = active;
     }
 
-    /// The visits of classes that somebody is in; all stations are to be solved.
+    /// The visits of classes that somebody is in. All stations that somebody comes by are to be solved, and those that
+    /// somebody came by: elsewhere nobody waits.
     fn gather(&mut self, active: &mut [Vec<Visit>]) {
-        active.iter_mut().for_each(Vec::clear);
+        for (word, &bits) in self.visited.iter().enumerate() {
+            ones(word, bits).for_each(|station| active[station].clear());
+        }
+        std::mem::swap(&mut self.open, &mut self.visited);
+        self.visited.fill(0);
         for (word, &bits) in self.taken.iter().enumerate() {
-            let mut left = bits;
-            while left != 0 {
-                let class = word * 64 + left.trailing_zeros() as usize;
-                left &= left - 1;
+            for class in ones(word, bits) {
                 let count = f64::from(self.count[class]);
                 let alone_ns = self.alone_ns[class] / count;
                 for &(station, lines) in &self.way[class] {
                     let bytes = count * lines * LINE_BYTES;
+                    self.visited[station / 64] |= 1 << (station % 64);
                     active[station].push(Visit {
                         class,
                         lines,
@@ -266,14 +277,16 @@ impl Fabric {
                 }
             }
         }
-        self.open.fill(true);
+        self.open.iter_mut().zip(&self.visited).for_each(|(open, visited)| *open |= visited);
     }
 
     /// A wait on the class's way has changed: stations that it passes besides are to be solved anew.
     fn carry(&mut self, class: usize) {
         self.class_wait[class] = self.wait_on_way(class);
         if self.way[class].len() > 1 {
-            self.way[class].iter().for_each(|&(station, _)| self.open[station] = true);
+            for &(station, _) in &self.way[class] {
+                self.open[station / 64] |= 1 << (station % 64);
+            }
         }
     }
 
@@ -317,6 +330,15 @@ impl Fabric {
             |node: usize| self.visits[node].iter().map(rate).sum::<f64>() / self.capacity[node];
         (0..self.nodes).map(of).collect()
     }
+}
+
+/// The positions of a word's ones, among those of all words.
+fn ones(word: usize, mut bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let bit = (bits != 0).then(|| bits.trailing_zeros())?;
+        bits &= bits - 1;
+        Some(word * 64 + bit as usize)
+    })
 }
 
 #[cfg(test)]

@@ -172,7 +172,7 @@ impl Sim {
             return None;
         }
         let from = usize::from(self.processes[p].blocks[b].home);
-        self.processes[p].blocks[b].home = to as u8;
+        self.processes[p].blocks[b].home = to as u16;
         self.free[from] += BLOCK_BYTES;
         self.free[to] -= BLOCK_BYTES;
         let (ns, process) = (self.now, self.processes[p].id.tgid);
@@ -211,7 +211,7 @@ impl Sim {
         let left = process.blocks.len() - process.scan_at;
         let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(left);
         let scanned = process.scan_at..process.scan_at + blocks;
-        let mut on = [0_u64; u8::MAX as usize + 1];
+        let mut on = vec![0_u64; self.machine.node.len()];
         for block in &mut process.blocks[scanned] {
             block.armed = true;
             on[usize::from(block.home)] += 1;

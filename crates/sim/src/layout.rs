@@ -154,7 +154,7 @@ mod tests {
             let node = |id: u32, cpus| (NodeId(id), cpus, Bytes(1 << 30));
             let slit = (0..4).map(|a| (0..4).map(|b| if a == b { 10 } else { 20 }).collect());
             let rows = (0..).zip(cpus).map(|(id, cpus)| node(id, cpus));
-            let machine = Machine::derived("n", &Topology::numbered(rows, slit.collect()));
+            let machine = Machine::derived("n", &Topology::numbered(rows, slit.collect()), None);
             let workload = slices(threads, 64, 1);
             let layout = Layout::new(&machine, &workload.process[0], Tie::Bind, (0, 1));
             let one = |thread: usize| {
@@ -187,7 +187,7 @@ mod tests {
         };
         let workload = slices(4, 64, 1);
         for nodes in 2..6 {
-            let machine = Machine::derived("n", &topology(nodes));
+            let machine = Machine::derived("n", &topology(nodes), None);
             let layout = Layout::new(&machine, &workload.process[0], Tie::Inverse, (0, 1));
             for thread in 0..4 {
                 assert_ne!(
@@ -197,7 +197,7 @@ mod tests {
             }
         }
         // The second of two processes on four nodes has nodes 2 and 3, two threads on each.
-        let machine = Machine::derived("n", &topology(4));
+        let machine = Machine::derived("n", &topology(4), None);
         let layout = Layout::new(&machine, &workload.process[0], Tie::Bind, (1, 2));
         let nodes: Vec<usize> = (0..4).map(|thread| layout.thread(thread).unwrap()[0]).collect();
         assert_eq!(nodes, [2, 2, 3, 3]);

@@ -8,21 +8,26 @@
 //! waits for memory, and its siblings are busy, that takes
 //!
 //! ```text
-//! line_ns(cpu's node, memory's node) = work + stall × latency(cpu's, memory's) / latency(cpu's, cpu's)
+//! line_ns(cpu's node, memory's node) = work + stall × latency(cpu's, memory's) / nearest
 //! stall = 64000 / stream_mb_s − work
 //! ```
 //!
-//! so that a thread writes `stream_mb_s` to local memory. Everything slower is queueing
+//! where nearest is the least latency that CPUs of a node have to its own memory: a thread there writes `stream_mb_s` to
+//! it, one whose own memory is farther writes less. Of a line that is only read the stall is [`Cpu::read_stall`] of that.
+//! Everything slower is queueing
 //! ([`crate::fabric`]).
 
 mod derived;
 mod file;
+mod written;
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Bytes, Latencies, NodeId, Topology, ways_from};
+use numaherd_model::{Bytes, Latencies, NodeId, Topology, ways};
 use numaherd_scheduling::{Domains, Place};
 use serde::Deserialize;
+
+pub use derived::Measured;
 
 /// One simulated machine.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +36,8 @@ pub struct Machine {
     pub name: String,
     /// One line on what it stands for.
     pub title: String,
+    /// Whether it was made from a topology, not read from a machine file.
+    pub derived: bool,
     /// Every CPU.
     pub cpu: Cpu,
     /// What each node's memory carries, reads and writes together; infinite where the file does
@@ -356,8 +363,8 @@ impl Routes {
         let ends: Vec<(usize, usize)> = directed.iter().map(|&(a, b, _)| (a, b)).collect();
         let nodes = latency_ns.len();
         let far = |a: usize, b: usize| latency_ns[a][b];
-        let from = |from| ways_from(from, nodes, &ends, far).into_iter().collect();
-        let via = (0..nodes).map(from).collect::<Option<Vec<_>>>()?;
+        let from = |ways: Vec<Option<Vec<usize>>>| ways.into_iter().collect();
+        let via = ways(nodes, &ends, far).into_iter().map(from).collect::<Option<Vec<_>>>()?;
         Some(Routes { directed, via })
     }
 }

@@ -12,8 +12,8 @@ pub struct Simulate {
     /// The workload: a name, or the path of a .toml file
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
-    /// Machine: a name, the path of a .toml or hwloc .xml file, a captured folder, or a text such
-    /// as "node:2 core:4"
+    /// Machine: a name, a .toml file, hwloc's .xml, topology's .json, a captured folder, or a text
+    /// such as "node:2 core:4"; or host, this one
     #[arg(long, value_name = "M")]
     pub machine: String,
     /// Placements, in the order of the table

@@ -18,9 +18,9 @@ const ROUNDED: f64 = 1e-3;
 pub fn run(args: &Calibrate) -> Result<ExitCode> {
     let derived = derive()?;
     output::print(&match args.output {
-        Format::Table => listing(&derived).table(),
+        Format::Table => listing(&derived, |figure| format!("{figure:.2}")).table(),
         Format::Json => output::json(&json!({"figures": derived}))?,
-        Format::Csv => listing(&derived).csv()?,
+        Format::Csv => listing(&derived, |figure| figure.to_string()).csv()?,
     })?;
     let wrong: Vec<&Derived> = derived.iter().filter(|figure| figure.off() > ROUNDED).collect();
     if let Some(figure) = wrong.first() {
@@ -29,15 +29,15 @@ pub fn run(args: &Calibrate) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn listing(derived: &[Derived]) -> Listing {
+fn listing(derived: &[Derived], told: fn(f64) -> String) -> Listing {
     let mut listing = Listing::new(["figure", "follows from", "is then", "file"]);
     for figure in derived {
         let cells: Vec<String> = figure.cells.iter().map(|cell| cell.join(" / ")).collect();
         listing.row([
             figure.figure.into(),
             cells.join(", "),
-            format!("{:.2}", figure.follows),
-            format!("{:.2}", figure.stands),
+            told(figure.follows),
+            told(figure.stands),
         ]);
     }
     listing

@@ -32,8 +32,8 @@ pub fn run(machine: Option<&str>, args: &Measure, format: Format) -> Result<Exit
     // Told before anything is measured.
     let pages = Pages::at(args.html.as_deref(), args.svg.as_deref())?;
     let matrices = match machine {
-        Some(machine) => in_lab(args, machine)?,
-        None => here(args)?,
+        Some(machine) if machine != super::machine::HOST => in_lab(args, machine)?,
+        _ => here(args)?,
     };
     output::print(&match format {
         Format::Json => output::json(&matrices)?,
@@ -118,7 +118,7 @@ fn matrices(plan: &Plan, cpu_nodes: Vec<u32>, measured: &Measured, kernel: &str)
 
 /// Has an emulated machine measure itself.
 fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
-    let machine = Machine::find(name)?;
+    let machine = super::machine::find(name)?;
     let cache = machine.llc.as_ref().map_or(0, |llc| llc.bytes);
     let size = args.size.map_or(LEAST_BYTES.max(CACHES * cache), |size| size as u64);
     let story = |line: &str| say!("numaherd: {line}");

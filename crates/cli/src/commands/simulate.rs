@@ -53,11 +53,12 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
                 file.write(page::nodes(&job, &finished).as_bytes())?;
             }
             if args.callgraph {
-                graphs.push(places::graph(placement, run, &finished));
+                graphs.push(places::graph(placement, run + 1, &finished));
             }
             cells.push(simulation::cell(placement, run, &finished));
         }
     }
+    find::tell_guesses(&machine);
     let names: Vec<String> = args.placement.iter().map(ToString::to_string).collect();
     let (runs, seed) = (args.runs, args.seed);
     let whole = Whole { machine: &machine, workload: &workload, kernel, runs, seed };
@@ -158,6 +159,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
             cells.push(Cell { placement: told.clone(), ..cell });
         }
     }
+    find::tell_guesses(&machine);
     let names: Vec<String> = placements.into_iter().map(|(name, _)| name).collect();
     let (runs, seed) = (args.runs, args.seed);
     let whole = Whole { machine: &machine, workload: &workload, kernel, runs, seed };

@@ -1,24 +1,35 @@
 //! `topology`: nodes, CPUs, memory, distances.
 
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use numaherd_model::Topology;
 
-use crate::args::{Format, LabTuning, TopologyArgs};
-use crate::output;
+use numaherd_sim::{Machine, SimError};
+
+use crate::args::{LabTuning, TopologyArgs, TopologyFormat};
+use crate::{latencies, output};
 
 /// Prints the topology below a root, or of a machine that is described somewhere.
 pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
     if args.measure {
-        return super::measure::run(args.machine.as_deref(), &args.measured, args.output);
+        let Some(format) = args.output.plain() else {
+            misuse!(
+                "what is measured has no -o toml: give -o json to a file, and that to topology --measured"
+            );
+        };
+        return super::measure::run(args.machine.as_deref(), &args.measurement, format);
     }
-    let LabTuning { kernel, append, dilation, no_distance } = &args.measured.lab;
+    let LabTuning { kernel, append, dilation, no_distance } = &args.measurement.lab;
     let used = kernel.is_some() || append.is_some() || dilation.is_some() || *no_distance;
     if used {
         misuse!(
             "--kernel, --append, --dilation and --no-distance are for what is measured: give --measure, too"
         );
+    }
+    if args.measured.is_some() && args.output != TopologyFormat::Toml {
+        misuse!("--measured is for a machine file: give -o toml, too");
     }
     let topology = match &args.machine {
         Some(name) => super::machine::topology(name)?,
@@ -26,11 +37,46 @@ pub fn run(args: &TopologyArgs) -> Result<ExitCode> {
     };
     let text = match (args.hardware, args.output) {
         (true, _) => numaherd_linux::numactl::hardware(&topology),
-        (false, Format::Json) => output::json(&topology)?,
-        (false, Format::Csv) => csv(&topology),
-        (false, Format::Table) => table(&topology),
+        (false, TopologyFormat::Json) => output::json(&topology)?,
+        (false, TopologyFormat::Csv) => csv(&topology),
+        (false, TopologyFormat::Table) => table(&topology),
+        (false, TopologyFormat::Toml) => file(args, &topology)?,
     };
     output::print(&text)
+}
+
+/// A machine file: that of a machine that has one, or one with what was measured, or else guessed.
+fn file(args: &TopologyArgs, topology: &Topology) -> Result<String> {
+    let name = match &args.machine {
+        Some(name) => name.clone(),
+        None if args.root == Path::new("/") => super::machine::HOST.into(),
+        None => args.root.display().to_string(),
+    };
+    let own = match Machine::built_in_text(&name) {
+        Some(text) => Some(text.to_string()),
+        None if name.ends_with(".toml") => Some(std::fs::read_to_string(&name)?),
+        None => None,
+    };
+    if let Some(own) = own {
+        if args.measured.is_some() {
+            misuse!("{name} has a file, which says how fast it is: leave --measured out");
+        }
+        return Ok(own);
+    }
+    let measured = args.measured.as_deref().map(latencies::measured).transpose()?;
+    if let (Some(path), Some(known)) = (&args.measured, &measured)
+        && !known.latencies.are_of(topology)
+    {
+        bail!(latencies::of_another(path));
+    }
+    let text = Machine::derived(&name, topology, measured.as_ref()).text();
+    // Where in the text that nobody sees yet is of no use.
+    match Machine::parse(&name, &name, &text) {
+        Err(SimError::Parse { expected, .. }) => {
+            bail!("{name} cannot be written as a machine file: {expected}")
+        }
+        read => read.map(|_| text).context("a machine file"),
+    }
 }
 
 fn csv(topology: &Topology) -> String {

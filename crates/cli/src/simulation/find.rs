@@ -13,6 +13,9 @@ use crate::commands;
 
 /// The distance by which firmware says that there is no way (ACPI, SLIT).
 const UNREACHABLE: u32 = 255;
+/// Published: what Linux can be built for at the most (`MAX_NUMNODES`), and as many CPUs as the simulator can number.
+const MOST_NODES: usize = 1024;
+const MOST_CPUS: usize = 1 << 16;
 
 /// A machine that comes with numaherd, a user's own, or one made from a topology.
 pub fn machine(name: &str) -> Result<Machine> {
@@ -24,20 +27,37 @@ pub fn machine(name: &str) -> Result<Machine> {
     }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
-    let machine = Machine::derived(&name, &topology);
+    let machine = Machine::derived(&name, &topology, None);
     check(&machine, &topology)?;
     Ok(machine)
+}
+
+/// Says what is guessed of a machine, if anything is: figures stand and fall with it.
+pub fn tell_guesses(machine: &Machine) {
+    if let Some(guesses) = machine.guesses() {
+        say!(
+            "numaherd: speeds of {} are guessed: {guesses}; topology -o toml writes a file to put them right, with \
+             --measured FILE those that topology --measure -o json found",
+            machine.name
+        );
+    }
 }
 
 /// Whether a machine that somebody described has what a workload needs; a file's is checked when it is read.
 fn check(machine: &Machine, topology: &Topology) -> Result<()> {
     let name = &machine.name;
+    let (nodes, cpus) = (machine.node.len(), machine.cpus());
+    if nodes > MOST_NODES || cpus > MOST_CPUS {
+        bail!(
+            "{name} cannot be simulated: {nodes} nodes and {cpus} CPUs, of at most {MOST_NODES} and {MOST_CPUS}"
+        );
+    }
     if !machine.node.iter().any(|node| node.is_home()) {
         bail!("{name} cannot be simulated: no node has both CPUs and memory");
     }
-    let ids = || topology.nodes.iter().map(|node| node.id);
-    let pairs = ids().flat_map(|a| ids().map(move |b| (a, b)));
-    if let Some((a, b)) = pairs.into_iter().find(|&(a, b)| topology.distance(a, b) >= UNREACHABLE) {
+    let mut pairs = (0..nodes).flat_map(|a| (0..nodes).map(move |b| (a, b)));
+    if let Some((a, b)) = pairs.find(|&(a, b)| topology.distance_at(a, b) >= UNREACHABLE) {
+        let [a, b] = [a, b].map(|node| topology.nodes[node].id);
         bail!("{name} cannot be simulated: node {a} does not reach node {b} (a distance of 255)");
     }
     Ok(())

@@ -25,8 +25,8 @@ use numaherd_placement::kernels::{
     Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
 };
 use numaherd_placement::{Herd, Mechanisms};
-use numaherd_report::Cell;
 use numaherd_report::nodes::Move;
+use numaherd_report::{Cell, Series};
 use numaherd_scheduling::{Fair, Fair6};
 use numaherd_sim::{Machine, Options, Run, Sim, Tie, Workload};
 
@@ -155,6 +155,7 @@ impl Job<'_> {
 /// As a comparison has it.
 pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
     let run = &finished.run;
+    let (interval_seconds, values) = finished.sim.course();
     let (amount, unit) = if run.operations.is_empty() {
         (run.bytes, "B")
     } else {
@@ -168,7 +169,7 @@ pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
         amount: amount.round() as u64,
         unit: unit.into(),
         latency_ns: None,
-        throughput_over_time: None,
+        throughput_over_time: Some(Series { interval_seconds, values }),
         local_share: Some(run.local_share),
         local_share_source: "simulator".into(),
         pages_migrated_by_kernel: run.pages_moved_by_kernel,

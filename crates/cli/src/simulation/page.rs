@@ -44,7 +44,7 @@ pub fn nodes(job: &Job, finished: &Finished) -> String {
         }
         sums
     };
-    let graph = places::graph(job.placement, 0, finished);
+    let graph = places::graph(job.placement, 1, finished);
     let moments = sim.samples().iter().zip(sim.local_shares());
     let course = Course {
         title: format!("{} on {} under {}", job.workload.name, job.machine.name, job.placement),

@@ -6,7 +6,7 @@ use numaherd_sim::account::{LockUse, Place};
 use super::Finished;
 use crate::args::SimPlacement;
 
-/// Of one run.
+/// Of one run, the first being 1.
 pub fn graph(placement: SimPlacement, run: u32, finished: &Finished) -> CallGraph {
     let account = finished.sim.account();
     let seconds = |place| account.ns(place) as f64 / 1e9;

@@ -71,6 +71,115 @@ fn hwlocs_files_agree_with_the_kernels() {
     }
 }
 
+fn simulate(machine: &str) -> crate::transcript::Transcript {
+    let words = [
+        "simulate",
+        "numa02",
+        "--placement",
+        "off,bind",
+        "--loops",
+        "2",
+        "--size",
+        "64M",
+        "-o",
+        "json",
+    ];
+    run(numaherd(&words).args(["--machine", machine])).ends_with(0)
+}
+
+/// What came of each placement, without the machine's name.
+fn placements(machine: &str) -> serde_json::Value {
+    simulate(machine).json()["placements"].take()
+}
+
+/// This very machine can be simulated, and so can what topology writes of it in either form, wherever it is read. What
+/// is guessed of it is said.
+#[test]
+fn this_machine_is_one_to_simulate() {
+    let dir = tempfile::tempdir().unwrap();
+    let told = |words: &[&str]| run(&mut numaherd(words)).ends_with(0).stdout;
+    let without_free = |text: String| {
+        let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        json["nodes"].as_array_mut().unwrap().iter_mut().for_each(|node| drop(node["free"].take()));
+        json
+    };
+    let host = told(&["topology", "--machine", "host", "-o", "json"]);
+    assert_eq!(without_free(host.clone()), without_free(told(&["topology", "-o", "json"])));
+    let here = simulate("host").tells(&["host", "are guessed", "10 ns × SLIT", "--measured"]);
+    assert_eq!(here.json()["machine"], "sim:host");
+    for (ending, text) in [("json", host), ("toml", told(&["topology", "-o", "toml"]))] {
+        let path = dir.path().join(format!("mine.{ending}"));
+        std::fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        assert_eq!(placements(path), here.json()["placements"], "{ending}");
+        assert_eq!(simulate(path).json()["machine"], "sim:mine");
+    }
+    let words =
+        ["compare", "numa02", "--on", "sim:host", "--quick", "--size", "64M", "--runs", "1"];
+    run(&mut numaherd(&words)).ends_with(0).tells(&["are guessed"]);
+    run(&mut numaherd(&["policy", "mpol=local", "--machine", "host"])).ends_with(0);
+}
+
+/// So can a captured one; a machine file can have what was measured there.
+#[test]
+fn a_captured_machine_is_one_to_simulate() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let folder = repository("fixtures/snc2").display().to_string();
+    let json = file("m.json", &topology(&folder, &["-o", "json"]));
+    let toml = file("m.toml", &topology(&folder, &["-o", "toml"]));
+    let there = placements(&folder);
+    assert_eq!((placements(&json), placements(&toml)), (there.clone(), there.clone()));
+    assert_eq!(simulate(&toml).stderr, "", "a file's figures are its owner's");
+    assert_eq!(topology(&json, &["-H"]), topology(&folder, &["-H"]));
+    let nodes = [0, 1, 2, 3];
+    let figure = |ns: u32| serde_json::json!({"median": 2 * ns, "min": ns, "max": 3 * ns});
+    let row = |a: i32| nodes.map(|b: i32| figure(90 + 10 * b.abs_diff(a)));
+    let measured = serde_json::json!({
+        "machine": "host", "kernel": "6.12", "cpu_nodes": nodes, "memory_nodes": nodes, "size_bytes": 1,
+        "samples": 1, "bound": true, "loop_ns": nodes, "read_mb_s": nodes.map(row), "write_mb_s": nodes.map(row),
+        "stated": null, "latency_ns": nodes.map(row)
+    });
+    let measured = file("measured.json", &measured.to_string());
+    let with = topology(&folder, &["-o", "toml", "--measured", &measured]);
+    assert!(with.contains("[120.0, 110.0, 100.0, 90.0]"), "{with}");
+    assert!(with.contains("bandwidth_mb_s = [180.0, 180.0, 180.0, 180.0]"), "{with}");
+    assert!(with.contains("\"distance.latency_ns\" = \"measured"), "{with}");
+    assert_ne!(placements(&file("with.toml", &with)), there);
+    // A machine that has a file is told by it.
+    let own = std::fs::read_to_string(repository("machines/cxl.toml")).unwrap();
+    assert_eq!(topology("cxl", &["-o", "toml"]), own);
+    let refuses = |code, words: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&["topology"], words].concat())).refuses(code, told);
+    };
+    let of = |machine| ["--machine", machine, "--measured", &measured, "-o", "toml"];
+    refuses(1, &of("node:2"), &["measured.json", "of all nodes"]);
+    refuses(2, &of("cxl"), &["cxl has a file", "leave --measured out"]);
+    refuses(2, &["--measured", &measured], &["-o toml"]);
+    refuses(2, &["--measure", "-o", "toml"], &["-o json", "--measured"]);
+    refuses(1, &["--machine", &measured], &["--measured", "measured.json -o toml"]);
+    refuses(1, &["--machine", "/nonexistent.json"], &["cannot read /nonexistent.json"]);
+    refuses(
+        1,
+        &["--machine", &file("x.json", "{}")],
+        &["not what topology -o json writes", "nodes"],
+    );
+    let far = topology(&folder, &["-o", "json"]).replacen("10,", "", 1);
+    refuses(1, &["--machine", &file("y.json", &far)], &["as many rows and columns"]);
+    refuses(
+        1,
+        &["--machine", "node:65", "-o", "toml"],
+        &["node:65 cannot be written as a machine file: node: 1 to 64"],
+    );
+    // A wrong file for the simulator is told as the simulator tells it.
+    let wrong = file("wrong.toml", &with.replace("[[node]]\nid = 1", "[[node]]\nid = 0"));
+    refuses(1, &["--machine", &wrong], &["wrong.toml", "ascending ids"]);
+}
+
 /// What is wrong with a machine is one line that names it and the place.
 #[test]
 fn a_wrong_machine_is_one_line() {

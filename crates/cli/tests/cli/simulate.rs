@@ -122,6 +122,8 @@ fn a_call_graph_shows_where_tasks_block() {
     assert!((walk + lock - 1.0).abs() < 1e-9 && (0.4..0.6).contains(&walk), "{walk} {lock}");
     assert!(graph["locks"][0]["waited_share"].as_f64().unwrap() > 0.03, "{graph}");
     let table = output(&words("table"));
+    assert_eq!(graph["run"], 1);
+    assert!(table.contains("numacore-v18, run 1: where"), "{table}");
     assert!(table.contains("where tasks blocked") && table.contains("anon_vma mutex, process 1"));
     let words = words("csv");
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -136,6 +138,34 @@ fn a_machine_can_be_anything_that_has_nodes() {
     output(&simulate("numa02", path.to_str().unwrap(), "bind", &[]));
     let folder = repository("fixtures/snc2");
     output(&simulate("numa02", folder.to_str().unwrap(), "bind", &[]));
+}
+
+/// As many nodes as Linux can have, each linked with each; and no more.
+#[test]
+fn a_machine_can_have_a_thousand_nodes() {
+    let words = |machine, placements| {
+        let words = ["simulate", "numa02", "--machine", machine, "--placement", placements];
+        words
+            .iter()
+            .chain(&["--size", "3G", "--loops", "1", "-o", "json"])
+            .map(ToString::to_string)
+            .collect()
+    };
+    let told: Vec<String> = words("node:1024 core:1", "bind,herd");
+    let json: serde_json::Value = serde_json::from_str(&output(&told)).unwrap();
+    // Each node's memory is known for its own, by whatever number.
+    assert_eq!(json["placements"][0]["local_share"], 1.0);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("m.json").display().to_string();
+    let node = |id: u32, cpus: String| serde_json::json!({"id": id, "cpus": cpus, "memory": 1 << 30, "free": 0});
+    let many: Vec<_> = (0..1025).map(|id| node(id, id.to_string())).collect();
+    for (nodes, told) in [(many, "1025 nodes"), (vec![node(0, "0-65536".into())], "65537 CPUs")] {
+        let json = serde_json::json!({"nodes": nodes, "distances": []});
+        std::fs::write(&path, json.to_string()).unwrap();
+        let words: Vec<String> = words(&path, "off");
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        run(&mut numaherd(&words)).refuses(1, &["m cannot be simulated", told]);
+    }
 }
 
 /// A trace says who ran where.
@@ -176,6 +206,16 @@ fn calibrated_figures_stand_in_the_files() {
     let told = output(&["calibrate".to_string()]);
     for figure in ["sim.stream_mb_s", "links.bandwidth_mb_s", "memory.bandwidth_mb_s", "jbb_like"] {
         assert!(told.contains(figure), "{told}");
+    }
+    // Programs get every digit.
+    let of = |format: &str| output(&["calibrate", "-o", format].map(String::from));
+    let (json, csv) = (of("json"), of("csv"));
+    for line in csv.lines().skip(1) {
+        let follows = line.rsplit(',').nth(1).unwrap();
+        assert!(
+            follows.len() > 12 && json.contains(&format!("\"follows\": {follows},")),
+            "{json} {csv}"
+        );
     }
 }
 
@@ -255,11 +295,40 @@ fn compare_runs_on_a_simulated_machine() {
         .filter_map(|placement| placement["name"].as_str())
         .collect();
     assert_eq!(names, ["off", "kernel", "bind", "inverse", "herd"]);
+    // Throughput in the course of it, in the unit of the whole: bind's is the same from beginning to end.
+    let bind = &json["placements"][2];
+    let course = &bind["throughput_over_time"];
+    assert_eq!(
+        (&course["interval_seconds"], &bind["throughput"]["unit"]),
+        (&0.25.into(), &"B/s".into())
+    );
+    let rates: Vec<f64> =
+        course["values"].as_array().unwrap().iter().filter_map(|rate| rate.as_f64()).collect();
+    let mean = bind["throughput"]["median"].as_f64().unwrap();
+    let [whole @ .., _] = &rates[..] else { panic!("{bind}") };
+    assert!(
+        whole.len() > 10 && whole.iter().all(|rate| (rate / mean - 1.0).abs() < 0.05),
+        "{bind}"
+    );
     let refuses = |words: &[&str], told: &[&str]| {
         run(&mut numaherd(words)).refuses(1, told);
     };
     refuses(&["compare", "forks", "--on", "sim:2x4"], &["forks is not simulated", "a program"]);
-    for option in [&["--seconds", "2"][..], &["--no-distance"], &["--dilation", "3"]] {
+    let help = run(&mut numaherd(&["compare", "--help"])).ends_with(0).stdout;
+    let (_, of_simulated) = help.rsplit_once("Simulated (--on sim:MACHINE)").unwrap();
+    for option in [
+        &["--seconds", "2"][..],
+        &["--no-distance"],
+        &["--dilation", "3"],
+        &["--kernel", "6.12"],
+        &["--append", "quiet"],
+        &["--force"],
+        &["--until", "0.1"],
+        &["--trace", "x"],
+        &["--logs", "x"],
+        &["--results", "x"],
+    ] {
+        assert!(of_simulated.contains(option[0]), "{help}");
         let words = [&["compare", "numa02", "--on", "sim:2x4"], option].concat();
         run(&mut numaherd(&words)).refuses(2, &[option[0], "leave it out"]);
     }

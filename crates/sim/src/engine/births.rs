@@ -148,7 +148,7 @@ impl Sim {
                     (block as u64 * BLOCK_BYTES) >> 20
                 ),
             })?;
-            blocks.push(Block { home: home as u8, armed: false });
+            blocks.push(Block { home: home as u16, armed: false });
         }
         let mut phases = spec.phase.clone();
         for (phase, told) in phases.iter_mut().zip(&spec.phase) {

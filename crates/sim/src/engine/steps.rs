@@ -219,9 +219,10 @@ impl Sim {
         task.bytes += bytes;
         task.cpu_ns += ran;
         task.vruntime += ran;
-        let process = &mut self.processes[task.process];
-        process.lines += step.lines;
-        if self.options.sample_accesses && !process.hinting_faults {
+        let p = task.process;
+        self.processes[p].lines += step.lines;
+        self.note_done(p, step.lines, step.lines_from);
+        if self.options.sample_accesses && !self.processes[p].hinting_faults {
             self.sample_access(t, step.block as usize, ran);
         }
     }

@@ -194,8 +194,13 @@ impl Machine {
     /// None, unless a file that comes with numaherd is wrong.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Result<Machine, SimError>> {
-        let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
-        Some(Machine::parse(name, name, text))
+        Machine::built_in_text(name).map(|text| Machine::parse(name, name, text))
+    }
+
+    /// The file of one of them.
+    #[must_use]
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
     /// Reads a machine file's text. `path` is only for messages.
@@ -236,6 +241,7 @@ impl File {
         Ok(Machine {
             name: name.into(),
             title: self.title,
+            derived: false,
             cpu,
             memory_mb_s,
             links,
@@ -452,8 +458,9 @@ pub(super) fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
     let nodes = slit.len();
     let all: Vec<(usize, usize)> =
         (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b))).collect();
-    let least = |a: usize| (0..nodes).filter(|&b| b != a).map(|b| slit[a][b]).min();
-    let near = |&(a, b): &(usize, usize)| [least(a), least(b)].contains(&Some(slit[a][b]));
+    let of = |a: usize| (0..nodes).filter(|&b| b != a).map(|b| slit[a][b]).min();
+    let least: Vec<Option<u32>> = (0..nodes).map(of).collect();
+    let near = |&(a, b): &(usize, usize)| [least[a], least[b]].contains(&Some(slit[a][b]));
     let some: Vec<(usize, usize)> = all.iter().copied().filter(near).collect();
     let linked: Vec<_> = some.iter().map(|&(a, b)| (a, b, 1.0)).collect();
     let equal = vec![vec![1.0; nodes]; nodes];

@@ -144,7 +144,7 @@ fn a_file_for_the_emulated_machine_serves_too() {
 
 #[test]
 fn a_machine_from_a_topology_keeps_its_nodes() {
-    let machine = Machine::derived("small", &small().topology());
+    let machine = Machine::derived("small", &small().topology(), None);
     assert_eq!((machine.cpus(), &machine.slit), (4, &small().slit));
     assert!(machine.routes().is_some());
 }
