@@ -351,6 +351,10 @@ impl Observe for LiveMachine {
         self.processes.retain(|id, _| alive(id));
         let processes: BTreeSet<ProcessId> = self.processes.values().copied().collect();
         self.aside.retain(|process| processes.contains(process));
+        self.mover.retain(|process| processes.contains(process));
+        if let Some(guests) = &mut self.guests {
+            guests.retain(|process, _| processes.contains(process));
+        }
         let common = match &mut self.objects {
             Some(objects) => {
                 let found = objects.common(self.system.as_mut(), processes.iter().copied(), now);

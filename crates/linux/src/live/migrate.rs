@@ -103,6 +103,11 @@ impl Mover {
         self.workers = cpus.clamp(1, WORKERS);
     }
 
+    /// Forgets processes that are no more.
+    pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
+        self.without_huge.retain(alive);
+    }
+
     /// Time of one CPU to move one page, over the last moves.
     pub fn page_move(&self) -> Nanos {
         self.page_move
@@ -405,6 +410,15 @@ mod tests {
         assert_eq!(mover.together(), 32);
         mover.page_move = Nanos(1_000);
         assert_eq!(mover.together(), 512);
+    }
+
+    #[test]
+    fn a_process_that_is_no_more_is_forgotten() {
+        let mut mover = Mover::new(Nanos(2_000_000));
+        let [gone, alive] = [1, 2].map(|tgid| ProcessId { tgid, start: 0 });
+        mover.without_huge = [gone, alive].into();
+        mover.retain(|process| *process == alive);
+        assert_eq!(mover.without_huge, [alive].into());
     }
 
     #[test]
