@@ -36,12 +36,6 @@ const SLOW_PERMILLE: u64 = 2;
 /// them that a program is well, and all that were armed until then are taken all the same.
 const SEEK_FAULTS_PERMILLE: u64 = 50;
 
-/// The delay with [`Scan::Seek`], in milliseconds. The kernel looks at a mapping freely in two passes, and then only on
-/// behalf of threads that have faulted there (since 6.7); and not at all before this delay is over, since it first came
-/// by (since 6.4). While it is not, a pass is over at once, so that two are, and the mapping is not looked at for a
-/// second. So it is less than the time between two pieces of 32 MiB of a small process, a third of [`SEEK_MS`].
-const SEEK_DELAY_MS: u64 = 30;
-
 /// The time of a pass with [`Scan::Seek`], in milliseconds, and bounds of that of the first pass over base pages.
 const SEEK_MS: u64 = 100;
 const SEEK_PASS: (u64, u64) = (SEEK_MS, 16_000);
@@ -164,7 +158,7 @@ impl Scan {
     #[must_use]
     pub fn knobs(self, topology: &Topology) -> ScanPeriods {
         let (size_mib, delay_ms, period_ms) = match self {
-            Scan::Seek => (32, SEEK_DELAY_MS, SEEK_MS),
+            Scan::Seek => (32, SEEK_MS, SEEK_MS),
             Scan::SeekBase(pass_ms) => (1, 300, pass_ms),
             Scan::Quick => (32, 300, 100),
             Scan::QuickBase(pass_ms) => (32, 300, pass_ms),
@@ -308,9 +302,9 @@ mod tests {
             let knobs = scan.knobs(topology);
             [knobs.delay, knobs.min, knobs.max].map(|time| time.0 / 1_000_000)
         };
-        assert_eq!(ms(Scan::Seek, &topology), [30, 100, 100]);
+        assert_eq!(ms(Scan::Seek, &topology), [100; 3]);
         topology.distances = vec![vec![10, 12], vec![12, 10]];
-        assert_eq!(ms(Scan::Seek, &topology), [90, 300, 300]);
+        assert_eq!(ms(Scan::Seek, &topology), [300; 3]);
         assert_eq!(ms(Scan::Quick, &topology), [900, 300, 300]);
         assert_eq!(ms(Scan::QuickBase(4000), &topology), [900, 4000, 4000]);
         assert_eq!(ms(Scan::Slow(2000), &topology), [1000, 2000, 2000]);
@@ -318,7 +312,7 @@ mod tests {
         topology.latencies = vec![vec![1000, 1010], vec![1010, 1000]];
         assert_eq!(ms(Scan::Seek, &topology), [1000; 3]);
         topology.latencies = vec![vec![1000, 1800], vec![1800, 1000]];
-        assert_eq!(ms(Scan::Seek, &topology), [30, 100, 100]);
+        assert_eq!(ms(Scan::Seek, &topology), [100; 3]);
     }
 
     #[test]
