@@ -455,7 +455,7 @@ impl Herd {
     fn may_find_teams(&self, snapshot: &Snapshot) -> bool {
         let since = self.calm_since.or(self.quiet_since);
         let waits = since.is_some_and(|since| snapshot.time.since(since) < PATIENCE);
-        waits && bundles::may_be_teams(snapshot)
+        self.mechanisms.teams && waits && bundles::may_be_teams(snapshot)
     }
 
     /// Whether nothing can be expected to become more local, with nothing to do.

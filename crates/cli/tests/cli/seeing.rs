@@ -124,6 +124,23 @@ fn a_run_is_explained() {
     assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
 }
 
+/// That there is nothing to place is an answer, in every form.
+#[test]
+fn advise_answers_where_there_is_one_node() {
+    let json = run(&mut numaherd(&["topology", "-o", "json"])).ends_with(0).json();
+    if json["nodes"].as_array().unwrap().len() > 1 {
+        return;
+    }
+    let pid = std::process::id().to_string();
+    let advise = |format| run(&mut numaherd(&["advise", "-p", &pid, "-o", format])).ends_with(0);
+    let json = advise("json").json();
+    assert_eq!((&json["worth_it"], &json["local_share"]), (&false.into(), &1.0.into()), "{json}");
+    assert!(json["finding"]["text"].as_str().unwrap().contains("one node"), "{json}");
+    assert!(advise("table").stdout.contains("one node"));
+    let csv = advise("csv").stdout;
+    assert!(csv.contains("worth_it") && csv.contains("false"), "{csv}");
+}
+
 /// Whatever is not there is named in one line.
 #[test]
 fn what_is_not_there_is_named() {
