@@ -7,6 +7,7 @@
 //! ours (a thread or child of a placed task) is written down and set free.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
 use numaherd_model::{
@@ -351,6 +352,10 @@ impl Observe for LiveMachine {
         self.processes.retain(|id, _| alive(id));
         let processes: BTreeSet<ProcessId> = self.processes.values().copied().collect();
         self.aside.retain(|process| processes.contains(process));
+        self.mover.retain(|process| processes.contains(process));
+        if let Some(guests) = &mut self.guests {
+            guests.retain(|process, _| processes.contains(process));
+        }
         let common = match &mut self.objects {
             Some(objects) => {
                 let found = objects.common(self.system.as_mut(), processes.iter().copied(), now);
@@ -400,6 +405,11 @@ impl Observe for LiveMachine {
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {
         gaps::pages_lie(self.system.as_mut(), process)
     }
+
+    fn mapped(&mut self, process: ProcessId) -> Option<Vec<Range<u64>>> {
+        (self.beat)();
+        Some(self.system.mapped(process.tgid).ok()?.unwrap_or_default())
+    }
 }
 
 /// A topology with what was measured of it.
@@ -432,3 +442,6 @@ fn read_error(error: ReadError) -> WorldError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

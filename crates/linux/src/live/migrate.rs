@@ -103,6 +103,21 @@ impl Mover {
         self.workers = cpus.clamp(1, WORKERS);
     }
 
+    /// Forgets processes that are no more.
+    pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
+        self.without_huge.retain(alive);
+    }
+
+    /// Nothing of this process was found to be a huge page.
+    pub fn found_no_huge(&mut self, process: ProcessId) {
+        self.without_huge.insert(process);
+    }
+
+    /// Whether that was found.
+    pub fn is_without_huge(&self, process: ProcessId) -> bool {
+        self.without_huge.contains(&process)
+    }
+
     /// Time of one CPU to move one page, over the last moves.
     pub fn page_move(&self) -> Nanos {
         self.page_move
@@ -168,12 +183,12 @@ impl Mover {
         journeys: &[Journey],
         beat: &mut dyn FnMut(),
     ) -> Result<Vec<u64>, SysError> {
-        if self.without_huge.contains(&process) {
+        if self.is_without_huge(process) {
             return Ok(Vec::new());
         }
         let whole = huge::move_whole(system, process.tgid, journeys, self.workers, beat)?;
         if whole.as_ref().is_some_and(Vec::is_empty) {
-            self.without_huge.insert(process);
+            self.found_no_huge(process);
         }
         Ok(whole.unwrap_or_default())
     }
