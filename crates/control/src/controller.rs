@@ -10,6 +10,7 @@ use crate::awake::Awake;
 use crate::evidence::Evidence;
 use crate::gaps::Gaps;
 use crate::refusals::Refusals;
+use crate::unmapped::Unmapped;
 use crate::watch::{self, Watch};
 
 /// What came of one turn.
@@ -86,6 +87,7 @@ pub struct Controller<P> {
     placement: P,
     checker: Checker,
     evidence: Evidence,
+    unmapped: Unmapped,
     /// None where only faults are to tell.
     gaps: Option<Gaps>,
     awake: Awake,
@@ -109,6 +111,7 @@ impl<P: Placement> Controller<P> {
             placement,
             checker,
             evidence,
+            unmapped: Unmapped::default(),
             gaps,
             awake,
             refusals,
@@ -193,6 +196,7 @@ impl<P: Placement> Controller<P> {
         }
         snapshot.stirred |= std::mem::take(&mut self.untold);
         self.evidence.add(since, &snapshot);
+        self.unmapped.forget(machine, &mut self.evidence, &snapshot);
         self.evidence.fill(&mut snapshot);
         if looks_again {
             self.untold = snapshot.stirred;

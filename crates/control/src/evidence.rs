@@ -15,6 +15,7 @@
 //! if the page itself has shown none: regions are what is moved.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use numaherd_model::{
     EvidenceGrade, FaultFlags, HintingFault, Nanos, NodeFaults, NodeId, ProcessId, RegionId,
@@ -111,6 +112,35 @@ impl Evidence {
         if let Some(region) = self.regions.get_mut(&region) {
             region.moved(to);
         }
+    }
+
+    /// How many regions of each process are known, ascending.
+    pub fn regions(&self) -> Vec<(ProcessId, usize)> {
+        let ids: Vec<ProcessId> = self.regions.keys().map(|id| id.process).collect();
+        ids.chunk_by(|a, b| a == b).map(|regions| (regions[0], regions.len())).collect()
+    }
+
+    /// Forgets the regions of a process of which it maps nothing any more, or where that cannot be told, those
+    /// in which nobody was seen `since`. Answers how many are left.
+    pub fn keep_mapped(
+        &mut self,
+        process: ProcessId,
+        mapped: Option<&[Range<u64>]>,
+        since: Nanos,
+    ) -> usize {
+        let is_mapped = |ranges: &[Range<u64>], start: u64| {
+            let at = ranges.partition_point(|range| range.end <= start);
+            ranges.get(at).is_some_and(|range| range.start < start + REGION_BYTES)
+        };
+        let mut left = 0;
+        self.regions.retain(|id, region| {
+            let own = id.process == process;
+            let keeps =
+                !own || mapped.map_or(region.is_seen_since(since), |all| is_mapped(all, id.start));
+            left += usize::from(own && keeps);
+            keeps
+        });
+        left
     }
 
     /// Puts the evidence into the snapshot, and forgets tasks and processes it does not have.

@@ -5,6 +5,7 @@
 //! | [`awake`] | whether how busy tasks were says what they do now |
 //! | [`evidence`] | who touched which memory, summed up from hinting faults |
 //! | [`region`] | the same of one region, page by page |
+//! | [`unmapped`] | memory that its process has given back |
 //! | [`gaps`] | what page tables tell while faults do not |
 //! | [`refusals`] | which memory could not be moved of late |
 //! | [`watch`] | whether faults tell of another phase |
@@ -20,6 +21,7 @@ pub mod gaps;
 pub mod pace;
 pub mod refusals;
 pub mod region;
+pub mod unmapped;
 pub mod watch;
 
 pub use controller::{Controller, Turn};

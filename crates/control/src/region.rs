@@ -196,6 +196,11 @@ impl RegionEvidence {
         self.nodes = vec![(to, self.known())];
     }
 
+    /// Whether somebody was seen in it since then.
+    pub fn is_seen_since(&self, then: Nanos) -> bool {
+        self.newest >= then
+    }
+
     /// Pages that were seen.
     pub fn known(&self) -> u64 {
         self.nodes.iter().map(|(_, pages)| pages).sum()

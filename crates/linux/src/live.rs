@@ -7,6 +7,7 @@
 //! ours (a thread or child of a placed task) is written down and set free.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 
 use numaherd_model::{
@@ -404,6 +405,11 @@ impl Observe for LiveMachine {
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {
         gaps::pages_lie(self.system.as_mut(), process)
     }
+
+    fn mapped(&mut self, process: ProcessId) -> Option<Vec<Range<u64>>> {
+        (self.beat)();
+        Some(self.system.mapped(process.tgid).ok()?.unwrap_or_default())
+    }
 }
 
 /// A topology with what was measured of it.
@@ -436,3 +442,6 @@ fn read_error(error: ReadError) -> WorldError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeState, Topology};
@@ -89,6 +90,11 @@ pub trait Memory {
     /// # Errors
     /// It is there but cannot be read.
     fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError>;
+    /// Which addresses a process maps, ascending.
+    ///
+    /// # Errors
+    /// They are there but cannot be read.
+    fn mapped(&mut self, tgid: u32) -> Result<Option<Vec<Range<u64>>>, ReadError>;
     /// Why a process's pages are to stay where they are, if they are.
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;
     /// How much of a process's own memory can take hinting faults, as far as a cheap look shows.
@@ -278,6 +284,10 @@ impl Memory for Running {
 
     fn shared_ranges(&mut self, tgid: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
         maps::read_shared(&self.root, tgid)
+    }
+
+    fn mapped(&mut self, tgid: u32) -> Result<Option<Vec<Range<u64>>>, ReadError> {
+        maps::read_mapped(&self.root, tgid)
     }
 
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {

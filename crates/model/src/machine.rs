@@ -2,6 +2,8 @@
 //!
 //! A replay implements [`Observe`] and not [`Actuate`]: acting on it does not compile.
 
+use std::ops::Range;
+
 use crate::{Action, HintingFault, NodeId, Outcome, PageVerdict, Pages, Plan, ProcessId, Snapshot};
 
 /// The machine could not be read or acted upon at all.
@@ -57,6 +59,11 @@ pub trait Observe {
     /// cannot be told, or may not be. A few pages are looked up, however large it is.
     fn pages_lie(&mut self, _process: ProcessId) -> Vec<(NodeId, Pages)> {
         Vec::new()
+    }
+
+    /// The addresses that a process maps, ascending; `None` where that cannot be told. What has ended maps none.
+    fn mapped(&mut self, _process: ProcessId) -> Option<Vec<Range<u64>>> {
+        None
     }
 }
 

@@ -178,6 +178,12 @@ impl Memory for Shared {
         }
     }
 
+    fn mapped(&mut self, tgid: u32) -> Result<Option<Vec<std::ops::Range<u64>>>, ReadError> {
+        let ranges = self.own_ranges(tgid)?;
+        let range = |own: AnonymousRange| own.start..own.start + own.len.0;
+        Ok(ranges.map(|ranges| ranges.into_iter().map(range).collect()))
+    }
+
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
         self.0.borrow().watched.contains(&tgid).then_some("its memory is handled by others")
     }

@@ -108,6 +108,16 @@ impl Mover {
         self.without_huge.retain(alive);
     }
 
+    /// Nothing of this process was found to be a huge page.
+    pub fn found_no_huge(&mut self, process: ProcessId) {
+        self.without_huge.insert(process);
+    }
+
+    /// Whether that was found.
+    pub fn is_without_huge(&self, process: ProcessId) -> bool {
+        self.without_huge.contains(&process)
+    }
+
     /// Time of one CPU to move one page, over the last moves.
     pub fn page_move(&self) -> Nanos {
         self.page_move
@@ -173,12 +183,12 @@ impl Mover {
         journeys: &[Journey],
         beat: &mut dyn FnMut(),
     ) -> Result<Vec<u64>, SysError> {
-        if self.without_huge.contains(&process) {
+        if self.is_without_huge(process) {
             return Ok(Vec::new());
         }
         let whole = huge::move_whole(system, process.tgid, journeys, self.workers, beat)?;
         if whole.as_ref().is_some_and(Vec::is_empty) {
-            self.without_huge.insert(process);
+            self.found_no_huge(process);
         }
         Ok(whole.unwrap_or_default())
     }
@@ -410,15 +420,6 @@ mod tests {
         assert_eq!(mover.together(), 32);
         mover.page_move = Nanos(1_000);
         assert_eq!(mover.together(), 512);
-    }
-
-    #[test]
-    fn a_process_that_is_no_more_is_forgotten() {
-        let mut mover = Mover::new(Nanos(2_000_000));
-        let [gone, alive] = [1, 2].map(|tgid| ProcessId { tgid, start: 0 });
-        mover.without_huge = [gone, alive].into();
-        mover.retain(|process| *process == alive);
-        assert_eq!(mover.without_huge, [alive].into());
     }
 
     #[test]

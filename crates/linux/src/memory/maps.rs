@@ -1,7 +1,8 @@
 //! Mappings of a process, from `/proc/PID/maps`: the private anonymous writable ranges, which are the
 //! memory that is its own and can be moved without a say of anyone else; and what it maps shared and
-//! writable, which others may map too.
+//! writable, which others may map too. And which addresses it maps at all.
 
+use std::ops;
 use std::path::Path;
 
 use numaherd_model::{Bytes, ObjectId};
@@ -55,29 +56,53 @@ pub fn read_shared(root: &Path, tgid: u32) -> Result<Option<Vec<ObjectRange>>, R
     Ok(read_all(root, tgid)?.map(|ranges| ranges.into_iter().filter_map(shared).collect()))
 }
 
+/// Reads which addresses it maps, ascending, neighbours as one; None when the process has ended.
+///
+/// # Errors
+/// The file cannot be read, or is not the kernel's.
+pub fn read_mapped(root: &Path, tgid: u32) -> Result<Option<Vec<ops::Range<u64>>>, ReadError> {
+    let mut mapped: Vec<ops::Range<u64>> = Vec::new();
+    let add = |Line { start, len, .. }: Line| match mapped.last_mut() {
+        Some(last) if last.end == start => last.end += len.0,
+        _ => mapped.push(start..start + len.0),
+    };
+    Ok(each_line(root, tgid, add)?.map(|()| mapped))
+}
+
 fn read_all(root: &Path, tgid: u32) -> Result<Option<Vec<Range>>, ReadError> {
+    let mut ranges = Vec::new();
+    Ok(each_line(root, tgid, |line| ranges.extend(line.range))?.map(|()| ranges))
+}
+
+/// What a line tells.
+struct Line {
+    start: u64,
+    len: Bytes,
+    /// If it is of one of the two kinds.
+    range: Option<Range>,
+}
+
+fn each_line(root: &Path, tgid: u32, mut take: impl FnMut(Line)) -> Result<Option<()>, ReadError> {
     let path = root.join(format!("proc/{tgid}/maps"));
     let mut buffer = Buffer::default();
     let Some(bytes) = buffer.read(&path)? else {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(bytes);
-    let mut ranges = Vec::new();
     for (index, line) in text.lines().enumerate() {
         match parse(line) {
-            Some(Some(range)) => ranges.push(range),
-            Some(None) => {}
+            Some(line) => take(line),
             None => {
                 let expected = "'START-END PERMISSIONS OFFSET DEVICE INODE'";
                 return Err(ReadError::parse(&path, index + 1, expected, line));
             }
         }
     }
-    Ok(Some(ranges))
+    Ok(Some(()))
 }
 
-/// None for what is no line of maps, Some(None) for a range of another kind.
-fn parse(line: &str) -> Option<Option<Range>> {
+/// None for what is no line of maps.
+fn parse(line: &str) -> Option<Line> {
     let mut words = line.split_ascii_whitespace();
     let (start, end) = words.next()?.split_once('-')?;
     let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
@@ -87,18 +112,17 @@ fn parse(line: &str) -> Option<Option<Range>> {
     let device = |text| u64::from_str_radix(text, 16).ok();
     let (device, inode) = (device(major)? << 32 | device(minor)?, words.next()?.parse().ok()?);
     let len = Bytes(end.checked_sub(start)?);
-    if permissions.get(1..2)? != "w" {
-        return Some(None);
-    }
+    let writable = permissions.get(1..2)? == "w";
     // shared memory has an inode too, even where its name says nothing of a file
-    Some(match (permissions.ends_with('p'), inode) {
-        (true, 0) => Some(Range::Own(AnonymousRange { start, len })),
-        (false, 1..) => {
+    let range = match (writable, permissions.ends_with('p'), inode) {
+        (true, true, 0) => Some(Range::Own(AnonymousRange { start, len })),
+        (true, false, 1..) => {
             let object = ObjectId { device, inode };
             Some(Range::Shared(ObjectRange { start, len, object, offset }))
         }
         _ => None,
-    })
+    };
+    Some(Line { start, len, range })
 }
 
 #[cfg(test)]
@@ -125,6 +149,11 @@ mod tests {
         let object = ObjectId { device: 1, inode: 77 };
         let range = ObjectRange { start: 0x9000, len: Bytes(0x1000), object, offset: 0 };
         assert_eq!(shared, [range]);
+        let mapped = read_mapped(root.path(), 7).unwrap().unwrap();
+        let vsyscall = 0xffff_ffff_ff60_0000..0xffff_ffff_ff60_1000;
+        let below =
+            [0x55a0..0x55c0, 0x6000..0x8000, 0x9000..0xa000, 0xb000..0xe000, 0xf000..0xf800];
+        assert_eq!(mapped, below.into_iter().chain([vsyscall]).collect::<Vec<_>>());
         assert_eq!(read(root.path(), 8).unwrap(), None);
         std::fs::write(root.path().join("proc/7/maps"), "6000-5000 rw-p 0 0:0 0\n").unwrap();
         assert!(read(root.path(), 7).is_err());

@@ -44,6 +44,10 @@ impl Memory for MadeUp<'_> {
         maps::read_shared(self.0, tgid)
     }
 
+    fn mapped(&mut self, tgid: u32) -> Result<Option<Vec<std::ops::Range<u64>>>, ReadError> {
+        maps::read_mapped(self.0, tgid)
+    }
+
     fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
         None
     }
