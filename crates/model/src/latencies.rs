@@ -25,7 +25,14 @@ impl Latencies {
     /// From a node's CPUs to a node's memory, in nanoseconds, where that was measured.
     #[must_use]
     pub fn between(&self, from: NodeId, to: NodeId) -> Option<f64> {
-        self.at(position(&self.cpu_nodes, from)?, position(&self.memory_nodes, to)?)
+        let (row, column) = self.cell(from, to)?;
+        self.at(row, column)
+    }
+
+    /// The row of a node's CPUs and the column of a node's memory, here and in whatever else was measured with this.
+    #[must_use]
+    pub fn cell(&self, from: NodeId, to: NodeId) -> Option<(usize, usize)> {
+        Some((position(&self.cpu_nodes, from)?, position(&self.memory_nodes, to)?))
     }
 
     fn at(&self, row: usize, column: usize) -> Option<f64> {

@@ -32,9 +32,8 @@ pub struct Measured {
 impl Measured {
     /// What CPUs of `from` read of `to`.
     fn rate(&self, from: NodeId, to: NodeId) -> Option<f64> {
-        let at = |ids: &[NodeId], id| ids.iter().position(|known| *known == id);
-        let row = self.read_mb_s.get(at(&self.latencies.cpu_nodes, from)?)?;
-        row.get(at(&self.latencies.memory_nodes, to)?).copied().filter(|rate| *rate > 0.0)
+        let (row, column) = self.latencies.cell(from, to)?;
+        self.read_mb_s.get(row)?.get(column).copied().filter(|rate| *rate > 0.0)
     }
 
     /// A node's memory carries what its own CPUs read of it, or without any what others do at the most.
