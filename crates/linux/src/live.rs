@@ -32,6 +32,7 @@ mod family;
 mod faulting;
 mod gaps;
 mod huge;
+mod mems;
 mod migrate;
 mod objects;
 mod options;
@@ -73,6 +74,7 @@ pub struct LiveMachine {
     /// The threads of the last look, with their names.
     named: Vec<vm::Named>,
     stays: quiet::Stays,
+    mems: mems::Mems,
     mover: migrate::Mover,
     /// What a hinting fault takes.
     fault: Nanos,
@@ -119,6 +121,7 @@ impl LiveMachine {
             guests: options.units.then(BTreeMap::new),
             named: Vec::new(),
             stays: quiet::Stays::default(),
+            mems: mems::Mems::default(),
             mover: migrate::Mover::new(options.pause),
             fault: Costs::default().fault,
             beat: options.beat,
@@ -366,6 +369,8 @@ impl Observe for LiveMachine {
         self.spent.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         self.others.fill(&mut nodes, &self.topology);
+        let (system, topology) = (self.system.as_mut(), &self.topology);
+        let mems_allowed = self.mems.allowed(system, &processes, topology, now);
         let mut snapshot = Snapshot {
             time: now,
             page_size: pages::size(),
@@ -376,6 +381,7 @@ impl Observe for LiveMachine {
             regions: Vec::new(),
             common,
             units: self.units(),
+            mems_allowed,
             traffic: Default::default(),
             sharing: Vec::new(),
             resident: Vec::new(),

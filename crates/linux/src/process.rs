@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, TaskId, TaskState};
+use numaherd_model::{CpuId, CpuSet, Nanos, NodeSet, ProcessId, TaskId, TaskState};
 
 use crate::file::{self, Buffer, ReadError};
 
@@ -188,6 +188,23 @@ impl TaskReader {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(bytes);
+    }
+
+    /// The nodes that a process's memory may be on: those of its cpuset that have memory, whatever version its group
+    /// is of and wherever that is mounted, if at all. None where it has ended, or the kernel was built without cpusets.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds another list.
+    pub fn mems_allowed(&mut self, tgid: u32) -> Result<Option<NodeSet>, ReadError> {
+        let path = self.proc.join(format!("{tgid}/status"));
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        let list = text.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
+        let Some(list) = list else { return Ok(None) };
+        let wrong = |_| ReadError::parse_file(&path, "a list of nodes such as 0-1", list);
+        list.parse().map(Some).map_err(wrong)
         let number = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
         let tgid = number.and_then(|number| number.trim().parse().ok());
         tgid.map(Some).ok_or_else(|| ReadError::parse_file(&path, "a line 'Tgid: NUMBER'", &text))
