@@ -60,7 +60,7 @@ pub enum Command {
     /// One run of a comparison
     #[command(hide = true)]
     Cell(CellArgs),
-    /// Keep tasks and their memory together until CMD or the processes end, or Ctrl-C
+    /// Keep tasks and their memory together until CMD or the processes end, or a signal
     Balance(Balance),
     /// What a move would bring, cost and need, before doing it
     Advise(AdviseArgs),

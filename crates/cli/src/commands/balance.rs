@@ -240,7 +240,7 @@ impl Runner {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) if self.targets.may_be_empty() => {
                     if interrupted.load(Ordering::Relaxed) {
-                        return Ok(ExitCode::from(130));
+                        return Ok(interrupt::code());
                     }
                     if let Some(status) = ended(child.as_deref_mut(), args)? {
                         return Ok(code_of(status));
@@ -296,7 +296,7 @@ impl Runner {
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();
                 if interrupted.load(Ordering::Relaxed) {
-                    return Ok(ExitCode::from(130));
+                    return Ok(interrupt::code());
                 }
                 if let Some(status) = ended(child.as_deref_mut(), args)? {
                     return Ok(code_of(status));
