@@ -108,20 +108,16 @@ impl Targets {
         Ok(Some(Whom { named: found.into_iter().collect(), busy }))
     }
 
-    /// CPU time of every process but kernel threads and ours, all its threads together.
+    /// CPU time of every process but kernel threads and ours, of all its threads, ended ones too: in a program that
+    /// starts a thread for each request nobody else has any.
     fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<ProcessId, u64>> {
         let mut used = BTreeMap::new();
         for pid in self.reader.processes()? {
-            let Some(leader) = self.reader.stat(pid, pid)? else { continue };
+            let Some(whole) = self.reader.process_stat(pid)? else { continue };
             // Kernel threads are children of process 2.
-            if pid == 2 || leader.ppid == 2 || ours.contains(&pid) {
-                continue;
+            if pid != 2 && whole.ppid != 2 && !ours.contains(&pid) {
+                used.insert(ProcessId { tgid: pid, start: whole.id.start }, whole.cpu_ticks);
             }
-            let mut ticks = 0;
-            for tid in self.reader.threads(pid)?.unwrap_or_default() {
-                ticks += self.reader.stat(pid, tid)?.map_or(0, |stat| stat.cpu_ticks);
-            }
-            used.insert(ProcessId { tgid: pid, start: leader.id.start }, ticks);
         }
         Ok(used)
     }

@@ -133,7 +133,19 @@ impl TaskReader {
     /// # Errors
     /// The file cannot be read, or is not a stat.
     pub fn stat(&mut self, tgid: u32, tid: u32) -> Result<Option<TaskStat>, ReadError> {
-        let path = self.task_file(tgid, tid, "stat");
+        self.read_stat(self.task_file(tgid, tid, "stat"))
+    }
+
+    /// A process's stat: that of its first thread, but for the CPU time, which is that of all its threads, those that
+    /// have ended included.
+    ///
+    /// # Errors
+    /// As for [`TaskReader::stat`].
+    pub fn process_stat(&mut self, tgid: u32) -> Result<Option<TaskStat>, ReadError> {
+        self.read_stat(self.proc.join(format!("{tgid}/stat")))
+    }
+
+    fn read_stat(&mut self, path: PathBuf) -> Result<Option<TaskStat>, ReadError> {
         let Some(bytes) = self.buffer.read_once(&path)? else {
             return Ok(None);
         };
