@@ -244,7 +244,7 @@ pub struct Balance {
     #[arg(short, long, value_name = "PID", value_parser = look::parse_pid)]
     pub pid: Vec<u32>,
     /// Look after the processes of this control group (version 2) and of those below it: a folder,
-    /// or a name such as system.slice/db.service (repeatable)
+    /// or a name such as system.slice/db.service (repeatable). One that empties is waited for, unless --once is given
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<PathBuf>,
     /// Look after every process that uses a tenth of a CPU, and whom it starts from then on; only says

@@ -238,7 +238,7 @@ impl Runner {
             }
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
-                Err(WorldError::NoTasks) if self.targets.may_be_empty() => {
+                Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
                     if interrupted.load(Ordering::Relaxed) {
                         return Ok(interrupt::code());
                     }
@@ -376,7 +376,7 @@ impl Runner {
 }
 
 /// How the command ended, if the balance ends with it. Processes and groups that were named besides are looked after
-/// until they end too; of all processes there is no end.
+/// until they end too, or for ever: of groups and of all processes there is no end.
 fn ended(child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitStatus>> {
     let ends = args.pid.is_empty() && args.cgroup.is_empty();
     Ok(child.filter(|_| ends).map(Child::try_wait).transpose()?.flatten())
