@@ -18,8 +18,8 @@ use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_model::{
-    Change, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId, Snapshot,
-    Waiting,
+    Change, Costs, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId,
+    Snapshot, Topology, Waiting,
 };
 use numaherd_placement::herd::PATIENCE;
 use numaherd_placement::{Herd, Mechanisms, sharing};
@@ -94,7 +94,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let process = TaskReader::new("/".as_ref()).identify(args.pid)?;
     let process = process.with_context(|| format!("no process {}", args.pid))?;
     if topology.cpu_nodes().count() < 2 {
-        bail!("this machine has one node with CPUs: nothing can be moved, nothing is lost");
+        return print(args.output, &nowhere_else(args.pid, &topology));
     }
     let measured = args.measured.as_deref();
     let measured = measured.map(|path| {
@@ -139,12 +139,43 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     drop(machine);
     let stalls = look.and_then(|look| look.end(&topology));
     let seen = Looked { seconds: begin.elapsed().as_secs_f64(), evidence, stalls, distances };
-    let advice = advise(args.pid, &snapshot, seen)?;
-    output::print(&match args.output {
-        Format::Table => table(&advice),
-        Format::Json => output::json(&advice)?,
-        Format::Csv => csv(&advice)?,
+    print(args.output, &advise(args.pid, &snapshot, seen)?)
+}
+
+fn print(format: Format, advice: &Advice) -> Result<ExitCode> {
+    output::print(&match format {
+        Format::Table => table(advice),
+        Format::Json => output::json(advice)?,
+        Format::Csv => csv(advice)?,
     })
+}
+
+/// Of a process on a machine whose CPUs are all on one node: an answer as any other, without a look.
+fn nowhere_else(pid: u32, topology: &Topology) -> Advice {
+    let text = "this machine has one node with CPUs: nothing can be moved, nothing is lost";
+    let local = (topology.memory_nodes().count() == 1).then_some(1.0);
+    Advice {
+        pid,
+        evidence: "the machine's topology".into(),
+        grade: EvidenceGrade::None,
+        seconds: 0.0,
+        local_share: local,
+        local_share_after: local,
+        tasks_to_move: 0,
+        bytes_to_move: 0,
+        move_seconds: 0.0,
+        page_move_us: Costs::default().page_move.0 as f64 / 1e3,
+        remote_ratio: None,
+        gain_interval: Some([0.0; 2]),
+        gain: Some(0.0),
+        sharing_known: true,
+        waiting_share: None,
+        waiting_source: None,
+        local_share_counted: None,
+        distance_source: "firmware",
+        worth_it: false,
+        finding: Finding { pid: Some(pid), text: text.into(), command: None },
+    }
 }
 
 /// A machine that is only looked at.

@@ -279,6 +279,16 @@ fn one_node_needs_no_balancing() {
         assert_eq!(transcript.stderr.lines().count(), 1, "{transcript}");
         transcript.tells(&["one node", "nothing to balance"]);
     }
+    let pid = std::process::id().to_string();
+    let advise = |format| run(&mut numaherd(&["advise", "-p", &pid, "-o", format])).ends_with(0);
+    let json = advise("json").json();
+    assert_eq!(
+        (&json["pid"], &json["worth_it"]),
+        (&pid.parse::<u32>().unwrap().into(), &false.into())
+    );
+    assert!(json["finding"]["text"].as_str().unwrap().contains("one node with CPUs"), "{json}");
+    assert!(advise("table").stdout.contains("one node with CPUs"));
+    assert_eq!(advise("csv").stdout.lines().count(), 2);
     let folder = tempfile::tempdir().unwrap();
     let (new, old) = (folder.path().join("new"), folder.path().join("old"));
     std::fs::write(&old, "of yesterday").unwrap();
