@@ -257,7 +257,7 @@ pub struct Balance {
     /// End when everything has converged, or nobody shows which memory it uses
     #[arg(long)]
     pub once: bool,
-    /// Leave affinities as they are at the end
+    /// Leave affinities as they are at the end; settings are put back all the same
     #[arg(long)]
     pub keep: bool,
     /// What decides
