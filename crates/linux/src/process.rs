@@ -190,18 +190,6 @@ impl TaskReader {
         set.map(Some).ok_or_else(|| ReadError::parse_file(&path, expected, &text))
     }
 
-    /// The thread group a thread belongs to, from its status.
-    ///
-    /// # Errors
-    /// The file cannot be read, or names no group.
-    pub fn tgid(&mut self, tid: u32) -> Result<Option<u32>, ReadError> {
-        let path = self.proc.join(format!("{tid}/status"));
-        let Some(bytes) = self.buffer.read(&path)? else {
-            return Ok(None);
-        };
-        let text = String::from_utf8_lossy(bytes);
-    }
-
     /// The nodes that a process's memory may be on: those of its cpuset that have memory, whatever version its group
     /// is of and wherever that is mounted, if at all. None where it has ended, or the kernel was built without cpusets.
     ///
@@ -217,6 +205,18 @@ impl TaskReader {
         let Some(list) = list else { return Ok(None) };
         let wrong = |_| ReadError::parse_file(&path, "a list of nodes such as 0-1", list);
         list.parse().map(Some).map_err(wrong)
+    }
+
+    /// The thread group a thread belongs to, from its status.
+    ///
+    /// # Errors
+    /// The file cannot be read, or names no group.
+    pub fn tgid(&mut self, tid: u32) -> Result<Option<u32>, ReadError> {
+        let path = self.proc.join(format!("{tid}/status"));
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
         let number = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
         let tgid = number.and_then(|number| number.trim().parse().ok());
         tgid.map(Some).ok_or_else(|| ReadError::parse_file(&path, "a line 'Tgid: NUMBER'", &text))
