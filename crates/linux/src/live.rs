@@ -46,6 +46,9 @@ const NODES_AGE: Nanos = Nanos(1_000_000_000);
 /// Faults that are heard between two looks: beyond, the next look has them. Guessed: a few megabytes.
 const MOST_HEARD: usize = 50_000;
 
+/// The idle task's: who watches nobody at all hears of everybody.
+const NOBODY: u32 = 0;
+
 /// The machine, and what we did to it.
 pub struct LiveMachine {
     system: Box<dyn System>,
@@ -227,7 +230,10 @@ impl LiveMachine {
         let found = self.family.find(self.system.as_mut(), now, placed);
         let (members, changed) = found.map_err(read_error)?;
         if let Some(faults) = self.faults.as_mut().filter(|_| changed) {
-            let tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();
+            let mut tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();
+            if tgids.is_empty() {
+                tgids.push(NOBODY);
+            }
             let failed = |source| WorldError::Read { what: "the fault filter".into(), source };
             faults.watch(&tgids).map_err(failed)?;
         }
