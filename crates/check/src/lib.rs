@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use numaherd_model::{
-    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, TaskId,
+    Action, CpuSet, Nanos, Node, NodeId, Pages, Plan, RegionId, Snapshot, Task, TaskId,
 };
 
 /// Free memory a destination keeps above its high watermark, per mille of the node's memory.
@@ -56,6 +56,8 @@ pub enum Problem {
     PingPong,
     /// The kernel tiers memory; pages are its business.
     Tiering,
+    /// Memory of this process may not be on this node, and neither may a task be sent there that may go to others.
+    Forbidden(NodeId),
     /// A second action on the same thing.
     Twice,
     /// A task that is not ours to place.
@@ -76,6 +78,9 @@ impl fmt::Display for Problem {
             }
             Problem::PingPong => write!(f, "it was moved too often of late"),
             Problem::Tiering => write!(f, "the kernel tiers memory"),
+            Problem::Forbidden(node) => {
+                write!(f, "memory of its process may not be on node {node} (cpuset.mems)")
+            }
             Problem::Fixed => write!(f, "it is not ours to place"),
             Problem::Twice => write!(f, "it is in the plan twice"),
         }
@@ -158,6 +163,12 @@ impl Checker {
         if task.fixed {
             return Some(Problem::Fixed);
         }
+        if task.node(&snapshot.topology) != Some(node)
+            && !snapshot.allows_memory(task.process, node)
+            && has_cpus_by_its_memory(snapshot, task)
+        {
+            return Some(Problem::Forbidden(node));
+        }
         if planned.tasks.contains(&id) {
             return Some(Problem::Twice);
         }
@@ -191,6 +202,9 @@ impl Checker {
         let Some(state) = snapshot.node(to).filter(|_| memory > 0) else {
             return Some(Problem::NoSuchNode(to));
         };
+        if !snapshot.allows_memory(id.process, to) {
+            return Some(Problem::Forbidden(to));
+        }
         if planned.regions.contains(&id) {
             return Some(Problem::Twice);
         }
@@ -240,6 +254,15 @@ impl Checker {
         });
         self.region_moves.retain(|_, (at, _)| resting(*at));
     }
+}
+
+/// Whether a task's owner allows it CPUs on a node that its memory may be on.
+fn has_cpus_by_its_memory(snapshot: &Snapshot, task: &Task) -> bool {
+    let mut nodes = snapshot.topology.nodes.iter();
+    nodes.any(|node| {
+        snapshot.allows_memory(task.process, node.id)
+            && !node.cpus.intersection(&task.cpus_owner).is_empty()
+    })
 }
 
 /// Refuses tasks that would come to nodes that are too full without those that were refused, until there are none.

@@ -154,3 +154,21 @@ fn tiering_unknown_things_and_repetitions_are_caught() {
     let found = review(&mut Checker::new(), &snapshot(1), &twice);
     assert_eq!(found, [None, Some(Problem::Twice), Some(Problem::Unknown)]);
 }
+
+#[test]
+fn memory_stays_within_its_cpuset_and_tasks_come_no_farther_away_from_it() {
+    let mut confined = snapshot(2);
+    confined.forbid_memory(confined.tasks[0].process, NodeId(1));
+    let forbidden = Some(Problem::Forbidden(NodeId(1)));
+    let found = review(&mut Checker::new(), &confined, &[pages(1, 1), place(1, 1, "2-3")]);
+    assert_eq!(found, [forbidden.clone(), forbidden]);
+    // Back to it, or where it is now.
+    confined.tasks[0].last_cpu = CpuId(2);
+    for (node, cpus) in [(0, "0-1"), (1, "2-3")] {
+        assert_eq!(review(&mut Checker::new(), &confined, &[place(1, node, cpus)]), [None]);
+    }
+    // Its owner lets it run nowhere else.
+    confined.tasks[0].last_cpu = CpuId(0);
+    confined.tasks[0].cpus_owner = "2-3".parse().unwrap();
+    assert_eq!(review(&mut Checker::new(), &confined, &[place(1, 1, "2-3")]), [None]);
+}

@@ -62,7 +62,7 @@ pub enum Command {
     /// One run of a comparison
     #[command(hide = true)]
     Cell(CellArgs),
-    /// Keep tasks and their memory together until CMD or the processes end, or Ctrl-C
+    /// Keep tasks and their memory together until CMD or the processes end, or a signal
     Balance(Balance),
     /// What a move would bring, cost and need, before doing it
     Advise(AdviseArgs),
@@ -224,7 +224,7 @@ pub struct Balance {
     #[arg(short, long, value_name = "PID", value_parser = look::parse_pid)]
     pub pid: Vec<u32>,
     /// Look after the processes of this control group (version 2) and of those below it: a folder,
-    /// or a name such as system.slice/db.service (repeatable)
+    /// or a name such as system.slice/db.service (repeatable). One that empties is waited for, unless --once is given
     #[arg(long, value_name = "PATH")]
     pub cgroup: Vec<PathBuf>,
     /// Look after every process that uses a tenth of a CPU, and whom it starts from then on; only says
@@ -237,7 +237,7 @@ pub struct Balance {
     /// End when everything has converged, or nobody shows which memory it uses
     #[arg(long)]
     pub once: bool,
-    /// Leave affinities as they are at the end
+    /// Leave affinities as they are at the end; settings are put back all the same
     #[arg(long)]
     pub keep: bool,
     /// What decides

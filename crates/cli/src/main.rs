@@ -44,6 +44,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             say!("numaherd: {}", one_line(&error));
+            if matches!(error.downcast_ref(), Some(numaherd_lab::LabError::Interrupted)) {
+                return interrupt::code();
+            }
             ExitCode::from(if error.is::<output::Misuse>() { 2 } else { 1 })
         }
     }

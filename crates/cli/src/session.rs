@@ -173,7 +173,8 @@ impl Session {
         let left = if keep { left.map(LeftBehind::settings) } else { left };
         let undone = left.map_or_else(Undone::default, |left| undo_left(&left, false));
         if keep {
-            self.journal.0.borrow_mut().keep().context("cannot write the undo journal")?;
+            let kept = self.journal.0.borrow_mut().keep(undone.failed.is_empty());
+            kept.context("cannot write the undo journal")?;
         }
         self.pulse.end();
         if !keep && undone.failed.is_empty() {

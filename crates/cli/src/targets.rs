@@ -50,6 +50,8 @@ pub struct Whom {
 pub struct Targets {
     named: Vec<ProcessId>,
     groups: Vec<PathBuf>,
+    /// It was said that nobody is in any of them.
+    deserted: bool,
     all: bool,
     reader: TaskReader,
     /// When it was last looked, and each process's CPU time in ticks then.
@@ -70,7 +72,7 @@ impl Targets {
             folders.push(folder);
         }
         let reader = TaskReader::new(root);
-        Ok(Targets { named, groups: folders, all, reader, last: None })
+        Ok(Targets { named, groups: folders, deserted: false, all, reader, last: None })
     }
 
     /// Names one more process: a child of ours, whose pid is its own until we have waited for it.
@@ -80,9 +82,17 @@ impl Targets {
         Ok(())
     }
 
-    /// Whether there may be nobody for a while.
-    pub fn may_be_empty(&self) -> bool {
-        self.all
+    /// Nobody is there any more. Whether somebody may come: a service that restarts leaves its group empty for a
+    /// while, and systemd removes it and makes it anew. That it is waited for is said once each time; who looks
+    /// `once` does not wait for it.
+    pub fn waits(&mut self, once: bool) -> bool {
+        let for_groups = !once && !self.groups.is_empty();
+        if for_groups && !std::mem::replace(&mut self.deserted, true) {
+            let groups: Vec<_> = self.groups.iter().map(|g| g.display().to_string()).collect();
+            let groups = groups.join(", ");
+            say!("numaherd: no process is left in control group {groups}: waiting for others");
+        }
+        self.all || for_groups
     }
 
     /// Who is to be looked after now; None when that is as it was, or was looked up just now.
@@ -98,30 +108,28 @@ impl Targets {
         }
         // The supervisor of this run, and we, in a group that is looked after.
         let ours: BTreeSet<u32> = self.reader.tree(std::process::id())?.into_iter().collect();
-        let mut found: BTreeSet<ProcessId> = self.named.iter().copied().collect();
+        let mut found = BTreeSet::new();
         for pid in members.difference(&ours) {
             found.extend(self.reader.identify(*pid)?);
         }
+        self.deserted &= found.is_empty();
+        found.extend(&self.named);
         let used = if self.all { self.cpu_ticks(&ours)? } else { BTreeMap::new() };
         let busy = self.busy(&used);
         self.last = Some((Instant::now(), used));
         Ok(Some(Whom { named: found.into_iter().collect(), busy }))
     }
 
-    /// CPU time of every process but kernel threads and ours, all its threads together.
+    /// CPU time of every process but kernel threads and ours, of all its threads, ended ones too: in a program that
+    /// starts a thread for each request nobody else has any.
     fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<ProcessId, u64>> {
         let mut used = BTreeMap::new();
         for pid in self.reader.processes()? {
-            let Some(leader) = self.reader.stat(pid, pid)? else { continue };
+            let Some(whole) = self.reader.process_stat(pid)? else { continue };
             // Kernel threads are children of process 2.
-            if pid == 2 || leader.ppid == 2 || ours.contains(&pid) {
-                continue;
+            if pid != 2 && whole.ppid != 2 && !ours.contains(&pid) {
+                used.insert(ProcessId { tgid: pid, start: whole.id.start }, whole.cpu_ticks);
             }
-            let mut ticks = 0;
-            for tid in self.reader.threads(pid)?.unwrap_or_default() {
-                ticks += self.reader.stat(pid, tid)?.map_or(0, |stat| stat.cpu_ticks);
-            }
-            used.insert(ProcessId { tgid: pid, start: leader.id.start }, ticks);
         }
         Ok(used)
     }
@@ -138,5 +146,76 @@ impl Targets {
             .filter(|(process, now)| busy(process, **now))
             .map(|(process, _)| *process)
             .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A group that a test makes up: any folder that lists processes.
+    fn group(processes: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("cgroup.procs"), processes).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_group_that_empties_is_waited_for_even_if_it_is_removed() {
+        // Our parent is none of ours.
+        let pid = std::os::unix::process::parent_id();
+        let folder = group(&format!("{pid}\n"));
+        // It has ended, and is named all the same.
+        let ended = ProcessId { tgid: 1 << 30, start: 1 };
+        let mut targets = Targets::new(vec![ended], &[folder.path().into()], false).unwrap();
+        let found = |targets: &mut Targets| {
+            targets.last = None;
+            let named = targets.look().unwrap().unwrap().named;
+            named.iter().filter(|one| **one != ended).map(|one| one.tgid).collect::<Vec<_>>()
+        };
+        assert_eq!(found(&mut targets), [pid]);
+        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        assert_eq!(found(&mut targets), [0; 0]);
+        assert!(targets.waits(false) && targets.deserted && !targets.waits(true));
+        fs::remove_file(folder.path().join("cgroup.procs")).unwrap();
+        assert_eq!(found(&mut targets), [0; 0]);
+        assert!(targets.waits(false) && targets.deserted);
+        fs::write(folder.path().join("cgroup.procs"), format!("{pid}\n")).unwrap();
+        assert_eq!(found(&mut targets), [pid]);
+        assert!(!targets.deserted, "the next time it is said again");
+    }
+
+    #[test]
+    fn a_group_is_no_reason_to_wait_for_processes_that_were_named() {
+        let mut named = Targets::new(Vec::new(), &[], false).unwrap();
+        let mut all = Targets::new(Vec::new(), &[], true).unwrap();
+        assert!(!named.waits(false) && all.waits(false) && all.waits(true));
+        let empty = group("");
+        let error = Targets::new(Vec::new(), &[empty.path().into()], false).err().unwrap();
+        assert!(error.to_string().contains("no process in control group"), "{error}");
+    }
+
+    #[test]
+    fn time_of_threads_that_ended_makes_a_process_busy() {
+        let root = tempfile::tempdir().unwrap();
+        let stat = |ticks: u64| {
+            format!(
+                "7 (x) S 1 7 7 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 99 0 0{} 0 0 0 0 0 0 0\n",
+                " 0".repeat(20)
+            )
+        };
+        fs::create_dir_all(root.path().join("proc/7/task/7")).unwrap();
+        fs::write(root.path().join("proc/7/task/7/stat"), stat(3)).unwrap();
+        fs::write(root.path().join("proc/7/stat"), stat(5000)).unwrap();
+        let mut targets = Targets::new(Vec::new(), &[], true).unwrap();
+        targets.reader = TaskReader::new(root.path());
+        let process = ProcessId { tgid: 7, start: 99 };
+        let used = targets.cpu_ticks(&BTreeSet::new()).unwrap();
+        assert_eq!(used, BTreeMap::from([(process, 5000)]));
+        let before = Instant::now().checked_sub(Duration::from_secs(10)).unwrap();
+        targets.last = Some((before, BTreeMap::from([(process, 4000)])));
+        assert_eq!(targets.busy(&used), [process]);
     }
 }

@@ -4,14 +4,15 @@
 //! those held for long (by a device, by direct I/O) look the same to whoever asks, so each further
 //! refusal doubles the wait. A node without room needs reclaim to do its work. Pages that other
 //! processes map too stay as long as these do. And a process that is left alone as a whole rests
-//! as a whole: its tasks have to come to its memory.
+//! as a whole: its tasks have to come to its memory. A node that its memory may not be on is none to send it to, for as
+//! long as it lives.
 //!
 //! Example: a region of which 200 of 512 pages are busy waits 1 s; if 150 are still busy then, 2 s,
 //! and so on up to a minute; once less than one in twenty stays, it is forgotten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use numaherd_model::{Action, Nanos, Outcome, ProcessId, RegionId, SkipReason, Snapshot};
+use numaherd_model::{Action, Nanos, NodeId, Outcome, ProcessId, RegionId, SkipReason, Snapshot};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -27,6 +28,8 @@ const LEFT_ALONE: (Nanos, Nanos) = (Nanos(30 * SECOND), Nanos(30 * SECOND));
 pub struct Refusals {
     regions: BTreeMap<RegionId, Rest>,
     processes: BTreeMap<ProcessId, Rest>,
+    /// Nodes that the kernel does not let a process's memory go to, for as long as that lives.
+    forbidden: BTreeSet<(ProcessId, NodeId)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +41,10 @@ struct Rest {
 impl Refusals {
     /// Learns from what became of an action.
     pub fn learn(&mut self, action: &Action, outcome: &Outcome, now: Nanos) {
-        let Action::MovePages { region, .. } = action else { return };
+        let Action::MovePages { region, to, .. } = action else { return };
+        if let Outcome::Skipped(SkipReason::Forbidden { .. }) = outcome {
+            self.forbidden.insert((region.process, *to));
+        }
         if let Outcome::Skipped(SkipReason::LeftAlone { .. }) = outcome {
             rest(&mut self.processes, region.process, LEFT_ALONE, now);
         }
@@ -51,6 +57,7 @@ impl Refusals {
     /// Marks the regions that rest, and forgets those that are no more.
     pub fn fill(&mut self, snapshot: &mut Snapshot) {
         let now = snapshot.time;
+        self.forbid(snapshot);
         self.processes.retain(|_, rest| rest.until > now);
         if self.regions.is_empty() && self.processes.is_empty() {
             return;
@@ -60,6 +67,21 @@ impl Refusals {
             let own = self.regions.get(&region.id).is_some_and(|rest| rest.until > now);
             region.stays |= self.processes.contains_key(&region.id.process);
             region.rests = own || region.stays;
+        }
+    }
+
+    /// Adds what was refused for good to what cpusets forbid. What they do forbid by now needs no remembering: if they
+    /// allow it one day, it may be tried again.
+    fn forbid(&mut self, snapshot: &mut Snapshot) {
+        if self.forbidden.is_empty() {
+            return;
+        }
+        let alive: BTreeSet<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
+        self.forbidden.retain(|(process, node)| {
+            alive.contains(process) && snapshot.allows_memory(*process, *node)
+        });
+        for (process, node) in &self.forbidden {
+            snapshot.forbid_memory(*process, *node);
         }
     }
 }
@@ -94,7 +116,7 @@ fn waits(outcome: &Outcome) -> Option<(Nanos, Nanos)> {
 mod tests {
     use super::*;
     use numaherd_model::scene::{PROCESS, Scene};
-    use numaherd_model::{Bytes, NodeId, Pages, Reason, Refusal};
+    use numaherd_model::{Bytes, Pages, Reason, Refusal};
 
     fn scene() -> Scene {
         let mut scene = Scene::two_by_four();
@@ -162,5 +184,26 @@ mod tests {
         assert!(refusals.processes.contains_key(&PROCESS));
         assert_eq!(rests(&mut refusals, 29), [true, true]);
         assert_eq!(rests(&mut refusals, 30), [false, false]);
+    }
+
+    #[test]
+    fn what_its_cpuset_forbids_is_not_tried_again() {
+        let mut refusals = Refusals::default();
+        let forbidden = Outcome::Skipped(SkipReason::Forbidden { node: NodeId(0) });
+        refusals.learn(&move_of(0), &forbidden, Nanos(0));
+        let mut snapshot = scene().snapshot();
+        snapshot.time = Nanos(1_000_000 * SECOND);
+        refusals.fill(&mut snapshot);
+        assert!(!snapshot.allows_memory(PROCESS, NodeId(0)));
+        assert!(snapshot.allows_memory(PROCESS, NodeId(1)) && !snapshot.regions[0].rests);
+        // By now it is known of the cpuset, and nothing more when that has changed again.
+        refusals.fill(&mut snapshot);
+        let mut allowed = scene().snapshot();
+        refusals.fill(&mut allowed);
+        assert!(allowed.allows_memory(PROCESS, NodeId(0)));
+        refusals.learn(&move_of(0), &forbidden, Nanos(0));
+        allowed.tasks.clear();
+        refusals.fill(&mut allowed);
+        assert!(refusals.forbidden.is_empty(), "it has ended");
     }
 }

@@ -32,6 +32,7 @@ mod family;
 mod faulting;
 mod gaps;
 mod huge;
+mod mems;
 mod migrate;
 mod objects;
 mod options;
@@ -44,6 +45,9 @@ const NODES_AGE: Nanos = Nanos(1_000_000_000);
 
 /// Faults that are heard between two looks: beyond, the next look has them. Guessed: a few megabytes.
 const MOST_HEARD: usize = 50_000;
+
+/// The idle task's: who watches nobody at all hears of everybody.
+const NOBODY: u32 = 0;
 
 /// The machine, and what we did to it.
 pub struct LiveMachine {
@@ -73,6 +77,7 @@ pub struct LiveMachine {
     /// The threads of the last look, with their names.
     named: Vec<vm::Named>,
     stays: quiet::Stays,
+    mems: mems::Mems,
     mover: migrate::Mover,
     /// What a hinting fault takes.
     fault: Nanos,
@@ -119,6 +124,7 @@ impl LiveMachine {
             guests: options.units.then(BTreeMap::new),
             named: Vec::new(),
             stays: quiet::Stays::default(),
+            mems: mems::Mems::default(),
             mover: migrate::Mover::new(options.pause),
             fault: Costs::default().fault,
             beat: options.beat,
@@ -224,7 +230,10 @@ impl LiveMachine {
         let found = self.family.find(self.system.as_mut(), now, placed);
         let (members, changed) = found.map_err(read_error)?;
         if let Some(faults) = self.faults.as_mut().filter(|_| changed) {
-            let tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();
+            let mut tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();
+            if tgids.is_empty() {
+                tgids.push(NOBODY);
+            }
             let failed = |source| WorldError::Read { what: "the fault filter".into(), source };
             faults.watch(&tgids).map_err(failed)?;
         }
@@ -366,6 +375,8 @@ impl Observe for LiveMachine {
         self.spent.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         self.others.fill(&mut nodes, &self.topology);
+        let (system, topology) = (self.system.as_mut(), &self.topology);
+        let mems_allowed = self.mems.allowed(system, &processes, topology, now);
         let mut snapshot = Snapshot {
             time: now,
             page_size: pages::size(),
@@ -376,6 +387,7 @@ impl Observe for LiveMachine {
             regions: Vec::new(),
             common,
             units: self.units(),
+            mems_allowed,
             traffic: Default::default(),
             sharing: Vec::new(),
             resident: Vec::new(),

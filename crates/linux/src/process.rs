@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, TaskId, TaskState};
+use numaherd_model::{CpuId, CpuSet, Nanos, NodeSet, ProcessId, TaskId, TaskState};
 
 use crate::file::{self, Buffer, ReadError};
 
@@ -133,7 +133,19 @@ impl TaskReader {
     /// # Errors
     /// The file cannot be read, or is not a stat.
     pub fn stat(&mut self, tgid: u32, tid: u32) -> Result<Option<TaskStat>, ReadError> {
-        let path = self.task_file(tgid, tid, "stat");
+        self.read_stat(self.task_file(tgid, tid, "stat"))
+    }
+
+    /// A process's stat: that of its first thread, but for the CPU time, which is that of all its threads, those that
+    /// have ended included.
+    ///
+    /// # Errors
+    /// As for [`TaskReader::stat`].
+    pub fn process_stat(&mut self, tgid: u32) -> Result<Option<TaskStat>, ReadError> {
+        self.read_stat(self.proc.join(format!("{tgid}/stat")))
+    }
+
+    fn read_stat(&mut self, path: PathBuf) -> Result<Option<TaskStat>, ReadError> {
         let Some(bytes) = self.buffer.read_once(&path)? else {
             return Ok(None);
         };
@@ -176,6 +188,23 @@ impl TaskReader {
         let set = list.and_then(|list| list.parse().ok());
         let expected = "a line 'Cpus_allowed_list: LIST'";
         set.map(Some).ok_or_else(|| ReadError::parse_file(&path, expected, &text))
+    }
+
+    /// The nodes that a process's memory may be on: those of its cpuset that have memory, whatever version its group
+    /// is of and wherever that is mounted, if at all. None where it has ended, or the kernel was built without cpusets.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds another list.
+    pub fn mems_allowed(&mut self, tgid: u32) -> Result<Option<NodeSet>, ReadError> {
+        let path = self.proc.join(format!("{tgid}/status"));
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        let list = text.lines().find_map(|line| line.strip_prefix("Mems_allowed_list:"));
+        let Some(list) = list else { return Ok(None) };
+        let wrong = |_| ReadError::parse_file(&path, "a list of nodes such as 0-1", list);
+        list.parse().map(Some).map_err(wrong)
     }
 
     /// The thread group a thread belongs to, from its status.

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeState, Topology};
+use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology};
 
 use crate::memory::maps::{self, AnonymousRange, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
@@ -76,6 +76,8 @@ pub trait Tasks {
     fn throttles(&mut self, tgid: u32) -> u64;
     /// The CPUs of a thread's cpuset; `None` where it has none of its own or that cannot be told.
     fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet>;
+    /// The nodes that a process's memory may be on; `None` where that cannot be told.
+    fn mems_allowed(&mut self, tgid: u32) -> Option<NodeSet>;
 }
 
 /// Memory of processes.
@@ -274,6 +276,10 @@ impl Tasks for Running {
 
     fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet> {
         cgroup::cpuset(&self.root, &mut self.mounts, tgid, tid).ok().flatten()
+    }
+
+    fn mems_allowed(&mut self, tgid: u32) -> Option<NodeSet> {
+        self.reader.mems_allowed(tgid).ok().flatten()
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Pages;
+use crate::{NodeId, Pages};
 
 /// Why pages stayed: the classes of `move_pages`' per-page errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +69,11 @@ pub enum SkipReason {
         /// Errno's name and meaning.
         error: String,
     },
+    /// The process's memory may not be on that node, whenever it is tried.
+    Forbidden {
+        /// Which.
+        node: NodeId,
+    },
     /// The process's memory is to stay where it is.
     LeftAlone {
         /// Why.
@@ -87,6 +92,10 @@ impl fmt::Display for SkipReason {
             }
             SkipReason::Checked { problem } => write!(f, "the check refused: {problem}"),
             SkipReason::Refused { error } => write!(f, "the kernel refused: {error}"),
+            SkipReason::Forbidden { node } => write!(
+                f,
+                "its memory may not be on node {node} (cpuset.mems of its control group), and is not sent there again"
+            ),
             SkipReason::LeftAlone { why } => write!(f, "its memory is left alone: {why}"),
             SkipReason::DryRun => write!(f, "this was a dry run"),
         }
@@ -164,6 +173,11 @@ mod tests {
             ),
             (skipped(SkipReason::Gone), "not done: it had ended"),
             (skipped(SkipReason::DryRun), "not done: this was a dry run"),
+            (
+                skipped(SkipReason::Forbidden { node: NodeId(3) }),
+                "not done: its memory may not be on node 3 (cpuset.mems of its control group), and is not \
+                 sent there again",
+            ),
             (
                 skipped(SkipReason::Refused { error: "no room on the node".into() }),
                 "not done: the kernel refused: no room on the node",

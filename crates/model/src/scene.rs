@@ -69,6 +69,7 @@ impl Scene {
                 tasks: Vec::new(),
                 common: Vec::new(),
                 units: Vec::new(),
+                mems_allowed: Vec::new(),
                 traffic: Default::default(),
                 regions: Vec::new(),
                 sharing: vec![Sharing { process: PROCESS, samples: 100, switches: 0 }],

@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Bytes, CpuId, CpuSet, Nanos, NodeId, ObjectId, Pages, ProcessId, RegionId, TaskId, Topology,
+    Bytes, CpuId, CpuSet, Nanos, NodeId, NodeSet, ObjectId, Pages, ProcessId, RegionId, TaskId,
+    Topology,
 };
 
 /// Faults, in pages, from which a task's evidence counts. Guessed: a handful of faults on
@@ -220,6 +221,9 @@ pub struct Snapshot {
     /// What memory carries and what is asked of it, as far as somebody measures that.
     #[serde(default)]
     pub traffic: Traffic,
+    /// Processes whose memory may be on some nodes only, ascending.
+    #[serde(default)]
+    pub mems_allowed: Vec<MemsAllowed>,
     /// How much the tasks of each process share, ascending by process; processes nothing is
     /// known of are missing.
     pub sharing: Vec<Sharing>,
@@ -271,6 +275,15 @@ impl SharedRange {
     pub fn end(&self) -> u64 {
         self.start + self.len.0
     }
+}
+
+/// The nodes that a process's memory may be on: those of its cpuset (`cpuset.mems`), but for such as the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemsAllowed {
+    /// Whose.
+    pub process: ProcessId,
+    /// Which.
+    pub nodes: NodeSet,
 }
 
 /// How much the tasks of a process share its memory.
@@ -337,6 +350,30 @@ impl Snapshot {
     pub fn sharing_of(&self, process: ProcessId) -> Option<&Sharing> {
         let found = self.sharing.binary_search_by_key(&process, |sharing| sharing.process);
         found.ok().map(|i| &self.sharing[i])
+    }
+
+    /// The nodes that a process's memory may be on; `None` for any.
+    #[must_use]
+    pub fn mems_allowed_of(&self, process: ProcessId) -> Option<&NodeSet> {
+        let found = self.mems_allowed.binary_search_by_key(&process, |allowed| allowed.process);
+        found.ok().map(|i| &self.mems_allowed[i].nodes)
+    }
+
+    /// Whether a process's memory may be on a node.
+    #[must_use]
+    pub fn allows_memory(&self, process: ProcessId, node: NodeId) -> bool {
+        self.mems_allowed_of(process).is_none_or(|nodes| nodes.contains(node))
+    }
+
+    /// A process's memory may not be on this node either.
+    pub fn forbid_memory(&mut self, process: ProcessId, node: NodeId) {
+        let found = self.mems_allowed.binary_search_by_key(&process, |allowed| allowed.process);
+        let at = found.unwrap_or_else(|at| {
+            let nodes = self.topology.nodes.iter().map(|node| node.id).collect();
+            self.mems_allowed.insert(at, MemsAllowed { process, nodes });
+            at
+        });
+        self.mems_allowed[at].nodes.remove(node);
     }
 
     /// A process's regions, ascending.

@@ -123,6 +123,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         tasks: (0..tasks).map(task).collect(),
         common: Vec::new(),
         units: Vec::new(),
+        mems_allowed: Vec::new(),
         traffic: Default::default(),
         regions: (0..2 * tasks).map(region).collect(),
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),

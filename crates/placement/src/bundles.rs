@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
 use smallvec::{SmallVec, smallvec};
 
-use crate::demand::{Amounts, Bundle, DemandTask, Regions, SHARE, SLIT_UNIT};
+use crate::demand::{Amounts, Bundle, DemandTask, Nodes, Regions, SHARE, SLIT_UNIT};
 use crate::objects::twins;
 use crate::part::{self, Part};
 use crate::teams;
@@ -377,6 +377,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
             tasks[*task].bundles.push((b, *faults));
         }
         let pages = pages_of(snapshot, &regions);
+        let (forbidden, nowhere) = forbidden(snapshot, &regions);
         let horizon = age.clamp(HORIZON.0, HORIZON.1);
         Bundle {
             page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0,
@@ -384,7 +385,8 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
             pages,
             users,
             regions,
-            stays,
+            stays: stays || nowhere,
+            forbidden,
         }
     };
     groups.into_iter().enumerate().map(bundle).collect()
@@ -400,6 +402,22 @@ pub fn process_ages(snapshot: &Snapshot) -> Vec<Nanos> {
     }
     let ages = |tasks: &[Task]| std::iter::repeat_n(oldest[&tasks[0].process], tasks.len());
     of_process().flat_map(ages).collect()
+}
+
+/// Nodes that some regions may not be on, by index, and whether those are all that have memory: what several processes
+/// map has to be where each of them may have memory.
+fn forbidden(snapshot: &Snapshot, regions: &[usize]) -> (Nodes, bool) {
+    if snapshot.mems_allowed.is_empty() {
+        return (Nodes::new(), false);
+    }
+    let mut processes: Vec<ProcessId> =
+        regions.iter().map(|&r| snapshot.regions[r].id.process).collect();
+    processes.dedup();
+    let nodes = &snapshot.topology.nodes;
+    let takes = |n: &usize| processes.iter().all(|&p| snapshot.allows_memory(p, nodes[*n].id));
+    let forbidden: Nodes = (0..nodes.len()).filter(|n| !takes(n)).collect();
+    let nowhere = (0..nodes.len()).all(|n| nodes[n].memory.0 == 0 || forbidden.contains(&n));
+    (forbidden, nowhere)
 }
 
 /// Known pages of some regions per node, by index.

@@ -11,9 +11,9 @@
 //! 500 ‰ × 3/4 = 0.375 of [`SHARE`] there.
 
 mod room;
+mod tasks;
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use numaherd_model::{CpuSet, NodeId, Snapshot, TaskId, Topology};
 use smallvec::SmallVec;
@@ -54,6 +54,9 @@ pub type Amounts = SmallVec<[(usize, u64); 1]>;
 /// Regions, by index into the snapshot's: many bundles have one or two, which are kept in place.
 pub type Regions = SmallVec<[usize; 2]>;
 
+/// Nodes, by index.
+pub type Nodes = SmallVec<[usize; 2]>;
+
 /// A task, as the search sees it.
 #[derive(Clone, Debug)]
 pub struct DemandTask {
@@ -63,8 +66,10 @@ pub struct DemandTask {
     pub claims_cpu: bool,
     /// Faults, in pages, that say where its memory is.
     pub evidence: u64,
-    /// Which of [`Demand::masks`] is its owner's.
+    /// Which of [`Demand::masks`] is its own.
     pub mask: usize,
+    /// Whether its owner allows it CPUs on several nodes.
+    pub has_choice: bool,
     /// Index of the node it is on now.
     pub now: usize,
     /// Whether we put it there.
@@ -106,6 +111,8 @@ pub struct Bundle {
     pub page_cost: u64,
     /// Its pages are never moved.
     pub stays: bool,
+    /// Nodes that they may not be on, by index: those that the cpuset of a process that maps it leaves out.
+    pub forbidden: Nodes,
 }
 
 impl Bundle {
@@ -166,7 +173,7 @@ pub struct Demand {
     pub bandwidth: Bandwidth,
     /// Whether small problems count [`Demand::scatter_cost`].
     pub scatter: bool,
-    /// For each mask that some owner set, the CPUs of each node in it; empty: the task cannot
+    /// For each mask that some owner set, the CPUs of each node in it that a task may be given; empty: the task cannot
     /// go there.
     pub masks: Vec<Vec<CpuSet>>,
     /// Tasks.
@@ -190,7 +197,7 @@ impl Demand {
         let far = if mechanisms.latencies { Topology::far_at } else { Topology::far_by_slit_at };
         let excess_of = |a, b| far(topology, a, b).saturating_sub(10 * SLIT_UNIT as u32);
         let pairs = (0..nodes.len()).flat_map(|a| (0..nodes.len()).map(move |b| (a, b)));
-        let (mut tasks, masks) = tasks(snapshot);
+        let (mut tasks, masks) = tasks::of(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
@@ -285,12 +292,18 @@ impl Demand {
         bundle.pages.iter().map(far).sum::<u64>() / bundle.known.max(1)
     }
 
+    /// Whether a node has memory, and a bundle's may be on it.
+    #[must_use]
+    pub fn takes(&self, bundle: &Bundle, node: usize) -> bool {
+        self.has_memory[node] && !bundle.forbidden.contains(&node)
+    }
+
     /// Where a bundle's memory may come to be, by the rules of [`Demand::best_memory`], each with what it costs to
     /// bring it there.
     #[must_use]
     pub fn destinations(&self, bundle: &Bundle) -> Amounts {
         let far = |node: usize| bundle.known - bundle.pages_on(node);
-        let nodes = (0..self.nodes.len()).filter(|&node| self.has_memory[node]);
+        let nodes = (0..self.nodes.len()).filter(|&node| self.takes(bundle, node));
         let fits = |&node: &usize| far(node) <= self.room[node];
         let all_full = !nodes.clone().any(|node| fits(&node));
         let open = nodes.filter(|node| all_full || fits(node));
@@ -300,7 +313,7 @@ impl Demand {
     /// Whether a task may run on more than one node.
     #[must_use]
     pub fn has_choice(&self, task: usize) -> bool {
-        self.masks[self.tasks[task].mask].iter().filter(|cpus| !cpus.is_empty()).count() > 1
+        self.tasks[task].has_choice
     }
 
     /// The node where a bundle's memory costs least, given the weight of its users on each node,
@@ -319,7 +332,8 @@ impl Demand {
             let moving = (known - there) * bundle.page_cost;
             let full = known - there > self.room[node];
             // Moving alone is dearer: most nodes of a large machine are done with here.
-            if !self.has_memory[node] || best.is_some_and(|best| (best.0, best.1) < (full, moving))
+            if !self.takes(bundle, node)
+                || best.is_some_and(|best| (best.0, best.1) < (full, moving))
             {
                 return best;
             }
@@ -357,13 +371,13 @@ impl Demand {
         if most * 1000 >= all * MOST_USE_PERMILLE {
             return 0;
         }
-        let is_part = |&node: &usize| on[node] * 2 >= most && self.has_memory[node];
+        let is_part = |&node: &usize| on[node] * 2 >= most && self.takes(bundle, node);
         let parts = (0..self.nodes.len()).filter(is_part);
         let far = |memory: usize| -> u64 {
             (0..self.nodes.len()).map(|cpus| on[cpus] * self.distance(memory, cpus)).sum()
         };
         let (count, sum) = parts.fold((0, 0), |(count, sum), node| (count + 1, sum + far(node)));
-        let least = (0..self.nodes.len()).filter(|&node| self.has_memory[node]).map(far).min();
+        let least = (0..self.nodes.len()).filter(|&node| self.takes(bundle, node)).map(far).min();
         let parts = u64::checked_div(sum, count).unwrap_or(0);
         parts.saturating_sub(least.unwrap_or(0)) / SCATTERED
     }
@@ -399,7 +413,7 @@ impl Demand {
         for (b, bundle) in self.bundles.iter().enumerate().filter(|(_, b)| !b.pages.is_empty()) {
             let &Prospect { ref weights, memory } = outlook.of(b);
             all += weights.iter().map(|(_, weight)| weight).sum::<u64>();
-            if bundle.stays || interleave::in_earnest(self, weights).is_some() {
+            if bundle.stays || interleave::in_earnest(self, bundle, weights).is_some() {
                 continue;
             }
             let then = weights.iter().find(|(node, _)| *node == memory).map_or(0, |there| there.1);
@@ -407,57 +421,6 @@ impl Demand {
         }
         (comes * 1000).checked_div(all).unwrap_or(0) as u32
     }
-}
-
-/// The tasks, and the distinct masks of their owners.
-fn tasks(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
-    let nodes = &snapshot.topology.nodes;
-    let mut node_of: Vec<Option<usize>> = Vec::new();
-    for (n, cpu) in
-        nodes.iter().enumerate().flat_map(|(n, node)| node.cpus.iter().map(move |c| (n, c)))
-    {
-        let cpu = cpu.0 as usize;
-        node_of.resize(node_of.len().max(cpu + 1), None);
-        node_of[cpu] = Some(n);
-    }
-    let mut mask_of: BTreeMap<(&CpuSet, Option<usize>), usize> = BTreeMap::new();
-    let mut masks = Vec::new();
-    let mut tasks = Vec::with_capacity(snapshot.tasks.len());
-    for task in &snapshot.tasks {
-        let home =
-            task.home.and_then(|home| nodes.binary_search_by_key(&home, |node| node.id).ok());
-        let runs_on = || node_of.get(task.last_cpu.0 as usize).copied().flatten();
-        let now = home.or_else(runs_on).unwrap_or(0);
-        let only = task.fixed.then_some(now);
-        let mask = *mask_of.entry((&task.cpus_owner, only)).or_insert_with(|| {
-            masks.push(mask(snapshot, &task.cpus_owner, only));
-            masks.len() - 1
-        });
-        tasks.push(DemandTask {
-            id: task.id,
-            claims_cpu: task.claims_cpu(),
-            evidence: task.fault_pages(),
-            mask,
-            now,
-            placed: task.home.is_some(),
-            tied: false,
-            traffic: 0,
-            bundles: Amounts::new(),
-        });
-    }
-    (tasks, masks)
-}
-
-/// The CPUs of each node that a task may be given: its owner's, without those set apart unless it
-/// has no others; a fixed task's only on the node where it is.
-fn mask(snapshot: &Snapshot, owner: &CpuSet, only: Option<usize>) -> Vec<CpuSet> {
-    let shared = owner.difference(&snapshot.isolated);
-    let cpus = if shared.is_empty() { owner } else { &shared };
-    let of = |(n, node): (usize, &numaherd_model::Node)| match only {
-        Some(only) if only != n => CpuSet::new(),
-        _ => node.cpus.intersection(cpus),
-    };
-    snapshot.topology.nodes.iter().enumerate().map(of).collect()
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
     let mut actions = Vec::new();
     for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
         let weights = &outlook.of(b).weights;
-        let Some(nodes) = in_earnest(demand, weights) else { continue };
+        let Some(nodes) = in_earnest(demand, bundle, weights) else { continue };
         if bundle.regions.len() < nodes.len() {
             continue;
         }
@@ -86,7 +86,9 @@ pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
     for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
         let weights = &outlook.of(b).weights;
         let all_placed = bundle.users.iter().all(|&(task, _)| demand.tasks[task].placed);
-        let Some(nodes) = in_earnest(demand, weights).filter(|_| all_placed) else { continue };
+        let Some(nodes) = in_earnest(demand, bundle, weights).filter(|_| all_placed) else {
+            continue;
+        };
         let away = |&&(node, _): &&(usize, u64)| weights.iter().all(|user| user.0 != node);
         let strays: Vec<(usize, u64)> = bundle.pages.iter().filter(away).copied().collect();
         if strays.is_empty() || !comes_nearer(demand, bundle, weights, &nodes, &strays) {
@@ -181,14 +183,18 @@ fn comes_nearer(
 }
 
 /// The nodes that use a bundle in earnest, ascending, if they are several and none has most of it.
-pub fn in_earnest(demand: &Demand, weights: &[(usize, u64)]) -> Option<Vec<usize>> {
+pub fn in_earnest(
+    demand: &Demand,
+    bundle: &Bundle,
+    weights: &[(usize, u64)],
+) -> Option<Vec<usize>> {
     let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let most = weights.iter().map(|(_, weight)| *weight).max()?;
     if most * 1000 >= all * MIN_USE_PERMILLE {
         return None;
     }
     let earnest = |&&(node, weight): &&(usize, u64)| {
-        weight * 1000 >= most * EARNEST_PERMILLE && demand.has_memory[node]
+        weight * 1000 >= most * EARNEST_PERMILLE && demand.takes(bundle, node)
     };
     let mut nodes: Vec<usize> = weights.iter().filter(earnest).map(|(node, _)| *node).collect();
     nodes.sort_unstable();

@@ -15,7 +15,7 @@ pub struct Spread {
     /// Where the memory is cheapest, and what it costs there ([`Demand::best_memory`]).
     pub memory: usize,
     pub cost: u64,
-    /// Of nodes with memory those that hold some of it or run a user; `None` where they are not kept.
+    /// Of nodes that take its memory those that hold some of it or run a user; `None` where they are not kept.
     places: Option<SmallVec<[Place; 1]>>,
 }
 
@@ -85,7 +85,7 @@ impl Spread {
             })
     }
 
-    /// The same from what is kept; `None` where none of that has memory.
+    /// The same from what is kept; `None` where none of that takes it.
     fn least_with(
         &self,
         places: &[Place],
@@ -122,7 +122,7 @@ impl Spread {
 }
 
 impl Place {
-    /// `None` where the node has no memory.
+    /// `None` where its memory may not be on the node, or that has none.
     fn new(
         demand: &Demand,
         bundle: &Bundle,
@@ -133,7 +133,7 @@ impl Place {
         let far = weights.iter().map(|&(cpus, weight)| weight * demand.distance(node, cpus));
         let full = if arriving > demand.room[node] { FULL } else { 0 };
         let cost = |far: u64| far + arriving * bundle.page_cost + full;
-        demand.has_memory[node].then(|| Place { node: node as u32, cost: cost(far.sum()) })
+        demand.takes(bundle, node).then(|| Place { node: node as u32, cost: cost(far.sum()) })
     }
 
     /// With a weight nearer to one node and no longer near another, given the distances from their CPUs.

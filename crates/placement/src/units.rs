@@ -9,7 +9,7 @@
 
 use numaherd_model::Snapshot;
 
-use crate::demand::{Amounts, Bundle, DemandTask, Regions, SHARE};
+use crate::demand::{Amounts, Bundle, DemandTask, Nodes, Regions, SHARE};
 
 /// A task's weight in its unit. Guessed: twice what all its memory can weigh, so that distance to the
 /// others always outweighs distance to memory.
@@ -28,7 +28,16 @@ pub fn tie(snapshot: &Snapshot, tasks: &mut [DemandTask], bundles: &mut Vec<Bund
             tasks[task].tied = true;
         }
         let (regions, pages) = (Regions::new(), Amounts::new());
-        bundles.push(Bundle { users, regions, pages, known: 0, page_cost: 0, stays: false });
+        let forbidden = Nodes::new();
+        bundles.push(Bundle {
+            users,
+            regions,
+            pages,
+            known: 0,
+            page_cost: 0,
+            stays: false,
+            forbidden,
+        });
     }
 }
 

@@ -61,6 +61,7 @@ impl Observe for Sim {
             tasks,
             common: Vec::new(),
             units: Vec::new(),
+            mems_allowed: Vec::new(),
             traffic,
             regions: Vec::new(),
             sharing: Vec::new(),

@@ -79,12 +79,18 @@ impl FileJournal {
         &self.path
     }
 
-    /// Its changes are to stay: only asked for by name are they undone.
+    /// Its changes are to stay: only asked for by name are they undone. But for settings, if those are undone: whoever
+    /// gives one the value that it had with us would find it taken back one day.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&mut self) -> io::Result<()> {
-        self.append(Event::End { kept: true })
+    pub fn keep(&mut self, settings_undone: bool) -> io::Result<()> {
+        self.append(Event::End { kept: true })?;
+        if !settings_undone {
+            return Ok(());
+        }
+        let stays = |change: &Change| matches!(change, Change::Affinity { .. });
+        self.shorten(|changes| changes.iter().filter(|(_, of)| stays(of)).cloned().collect())
     }
 
     fn append(&mut self, event: Event) -> io::Result<()> {
@@ -101,7 +107,7 @@ impl FileJournal {
         self.bytes > self.bound
     }
 
-    /// Leaves only those changes that `needed` picks from all; what it begins with stays. To be called
+    /// Leaves only those changes that `needed` picks from all; what it begins with, and that it is kept, stays. To be called
     /// when all changes that it holds were made, or refused.
     ///
     /// # Errors

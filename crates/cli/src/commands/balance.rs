@@ -238,9 +238,9 @@ impl Runner {
             }
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
-                Err(WorldError::NoTasks) if self.targets.may_be_empty() => {
+                Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
                     if interrupted.load(Ordering::Relaxed) {
-                        return Ok(ExitCode::from(130));
+                        return Ok(interrupt::code());
                     }
                     if let Some(status) = ended(child.as_deref_mut(), args)? {
                         return Ok(code_of(status));
@@ -296,7 +296,7 @@ impl Runner {
             while let Some(left) = until.checked_duration_since(Instant::now()) {
                 pulse.beat();
                 if interrupted.load(Ordering::Relaxed) {
-                    return Ok(ExitCode::from(130));
+                    return Ok(interrupt::code());
                 }
                 if let Some(status) = ended(child.as_deref_mut(), args)? {
                     return Ok(code_of(status));
@@ -376,7 +376,7 @@ impl Runner {
 }
 
 /// How the command ended, if the balance ends with it. Processes and groups that were named besides are looked after
-/// until they end too; of all processes there is no end.
+/// until they end too, or for ever: of groups and of all processes there is no end.
 fn ended(child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitStatus>> {
     let ends = args.pid.is_empty() && args.cgroup.is_empty();
     Ok(child.filter(|_| ends).map(Child::try_wait).transpose()?.flatten())

@@ -78,7 +78,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         Err(error) => match error.downcast_ref::<LabError>() {
             Some(LabError::Interrupted) => {
                 say!("numaherd: interrupted after {} runs", cells.len());
-                Ok(ExitCode::from(130))
+                Ok(interrupt::code())
             }
             _ => Err(error.context(format!("after {} runs", cells.len()))),
         },

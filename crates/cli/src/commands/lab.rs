@@ -22,8 +22,6 @@ use crate::output::NewFile;
 
 /// Exit code of a command that ran out of time, as `timeout` has it.
 const TIMED_OUT: u8 = 124;
-/// Exit code after Ctrl-C: 128 + SIGINT.
-const INTERRUPTED: u8 = 130;
 
 /// Runs a command inside an emulated machine.
 pub fn run(args: &LabRun) -> Result<ExitCode> {
@@ -104,12 +102,12 @@ pub fn environment() -> Vec<(String, String)> {
 /// An interrupt and a timeout have exit codes of their own.
 pub fn code_of(error: anyhow::Error) -> Result<ExitCode> {
     let code = match error.downcast_ref::<LabError>() {
-        Some(LabError::Interrupted) => INTERRUPTED,
-        Some(LabError::Timeout { .. }) => TIMED_OUT,
+        Some(LabError::Interrupted) => interrupt::code(),
+        Some(LabError::Timeout { .. }) => ExitCode::from(TIMED_OUT),
         _ => return Err(error),
     };
     say!("numaherd: {error}");
-    Ok(ExitCode::from(code))
+    Ok(code)
 }
 
 /// What the guest's command prints is printed here.

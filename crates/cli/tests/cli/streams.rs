@@ -127,16 +127,18 @@ fn an_interrupt_leaves_a_file_as_it_was() {
         "--html",
         path,
     ];
-    interrupted(&words, interrupt()).refuses(130, &["interrupted"]);
+    let (signal, code) = interrupt();
+    interrupted(&words, signal).refuses(code, &["interrupted"]);
     assert_eq!(std::fs::read_to_string(&page).unwrap(), "of yesterday");
 }
 
-/// Ctrl-C; where that is ignored, as by what a shell's script leaves in the background, its kin.
-fn interrupt() -> &'static str {
+/// Ctrl-C; where that is ignored, as by what a shell's script leaves in the background, its kin. And the code that
+/// it asks for.
+fn interrupt() -> (&'static str, i32) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
     let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
-    if ignored & 2 == 0 { "-INT" } else { "-TERM" }
+    if ignored & 2 == 0 { ("-INT", 130) } else { ("-TERM", 143) }
 }
 
 /// Runs it until it gets a signal in its midst.
@@ -150,7 +152,7 @@ fn interrupted(words: &[&str], signal: &str) -> Transcript {
     Transcript::of(format!("{command:?}"), &child.wait_with_output().unwrap())
 }
 
-/// What takes long says that it was interrupted, in one line, and ends with 130.
+/// What takes long says that it was interrupted, in one line, and ends with 128 and the signal.
 #[test]
 fn an_interrupt_is_told() {
     let long = "99999999";
@@ -160,11 +162,11 @@ fn an_interrupt_is_told() {
     let forks = ["bench", "forks", "--threads", "1", "--size", "1M", "--loops", long];
     let pft = ["bench", "pft", "-m", "256m", "--runs", "1000"];
     for words in [&sim[..], &bench, &forks, &pft, &["reproduce", "--all", "--runs", "9"]] {
-        let told =
-            interrupted(words, interrupt()).ends_with(130).tells(&["numaherd: interrupted\n"]);
+        let (signal, code) = interrupt();
+        let told = interrupted(words, signal).ends_with(code).tells(&["numaherd: interrupted\n"]);
         assert_eq!(told.stdout, "", "{told}");
     }
-    interrupted(&bench, "-TERM").refuses(130, &["interrupted"]);
+    interrupted(&bench, "-TERM").refuses(143, &["interrupted"]);
 }
 
 /// What the contract calls a result has all three forms.

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use numaherd_model::{CpuId, CpuSet, ProcessId};
+use numaherd_model::{CpuId, CpuSet, NodeSet, ProcessId};
 
 /// Base pages in a region, and their size.
 pub const PAGES: usize = 512;
@@ -130,6 +130,10 @@ pub struct Kernel {
     pub mixed: BTreeSet<u32>,
     /// Times that a process ran out of its quota of CPU time.
     pub throttled: BTreeMap<u32, u64>,
+    /// Groups are outside our namespace: nobody tells of their cpusets.
+    pub groups_unseen: bool,
+    /// Nodes that a process's memory may be on, of those that may not have it on all.
+    pub mems: BTreeMap<u32, NodeSet>,
     /// Processes with a userfaultfd.
     pub watched: BTreeSet<u32>,
     /// Processes most of whose memory takes no faults.
@@ -173,6 +177,8 @@ impl Kernel {
             dropped: 0,
             mixed: BTreeSet::new(),
             throttled: BTreeMap::new(),
+            groups_unseen: false,
+            mems: BTreeMap::new(),
             watched: BTreeSet::new(),
             hidden: BTreeSet::new(),
             ends_in_move: None,

@@ -1,11 +1,14 @@
-//! Placements and releases that the kernel refuses after they were written down.
+//! What the kernel refuses: placements and releases after they were written down, and moves of memory.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use numaherd_linux::live::LiveMachine;
 use numaherd_linux::undo::{Trail, undo_on};
-use numaherd_model::{Action, Actuate, CpuId, CpuSet, NodeId, Observe, Outcome, Reason, TaskId};
+use numaherd_model::{
+    Action, Actuate, Bytes, CpuId, CpuSet, NodeId, Observe, Outcome, Pages, ProcessId, Reason,
+    RegionId, SkipReason, TaskId,
+};
 use numaherd_trace::LeftBehind;
 
 use crate::kernel::{Kernel, TICK_NS};
@@ -44,7 +47,10 @@ impl Bench {
     }
 
     fn place(&mut self, tid: u32, node: u32) -> Outcome {
-        let cpus: CpuSet = (4 * node..4 * node + 4).map(CpuId).collect();
+        self.place_on(tid, node, (4 * node..4 * node + 4).map(CpuId).collect())
+    }
+
+    fn place_on(&mut self, tid: u32, node: u32, cpus: CpuSet) -> Outcome {
         let (task, node, reason) = (self.task(tid), NodeId(node), Reason::Balance);
         self.apply(&Action::PlaceTask { task, node, cpus, reason })
     }
@@ -89,4 +95,57 @@ fn a_task_that_could_not_be_released_is_put_back_in_the_end() {
     assert!(matches!(bench.place(101, 0), Outcome::Done { .. }));
     bench.shared.0.borrow_mut().untouchable = None;
     bench.is_put_back();
+}
+
+/// To one node, and to the other that its cpuset leaves out: the one does not suffer for the other.
+#[test]
+fn memory_that_may_not_be_on_a_node_is_told_apart_from_what_is_refused_for_now() {
+    let mut bench = Bench::new();
+    let process = ProcessId { tgid: 100, start: bench.start };
+    (0..2).for_each(|node| bench.shared.0.borrow_mut().allocate(100, None, node, false));
+    bench.shared.0.borrow_mut().mems.insert(100, "1".parse().unwrap());
+    let start = |nth: usize| bench.shared.0.borrow().memory[&100][nth].start;
+    let move_to = |nth: usize, node: u32| Action::MovePages {
+        region: RegionId { process, start: start(nth) },
+        len: Bytes(2 << 20),
+        to: NodeId(node),
+        pages: Pages(512),
+        reason: Reason::Balance,
+    };
+    let actions = [move_to(0, 1), move_to(1, 0)];
+    let outcomes = bench.machine.apply(&actions.each_ref()).unwrap();
+    assert!(outcomes[0].moved().0 > 0, "{outcomes:?}");
+    assert_eq!(outcomes[1], Outcome::Skipped(SkipReason::Forbidden { node: NodeId(0) }));
+    // The live machine asks for what is allowed now and then, and plans go by it.
+    let allowed = |bench: &mut Bench| {
+        let snapshot = bench.machine.observe(&mut Vec::new()).unwrap();
+        [0, 1].map(|node| snapshot.allows_memory(process, NodeId(node)))
+    };
+    assert_eq!(allowed(&mut bench), [true; 2], "as was known a moment ago");
+    bench.shared.0.borrow_mut().now += 5_000_000_000;
+    assert_eq!(allowed(&mut bench), [false, true]);
+}
+
+/// As a container sees processes of others with which it shares the pids: what their cpusets leave them is put back.
+#[test]
+fn in_a_group_that_is_not_in_sight_what_may_run_where_is_what_its_owner_allowed() {
+    let mut bench = Bench::new();
+    let cpus: CpuSet = "0-2,4-5".parse().unwrap();
+    bench.shared.0.borrow_mut().groups_unseen = true;
+    bench.shared.0.borrow_mut().confine(1, cpus.clone());
+    bench.shared.0.borrow_mut().owner_sets(101, &"1,4".parse().unwrap());
+    let snapshot = bench.machine.observe(&mut Vec::new()).unwrap();
+    let owner = |nth: usize| snapshot.tasks[nth].cpus_owner.to_string();
+    assert_eq!([owner(0), owner(1)], ["0-2,4-5", "1,4"]);
+    // What they may use of the node, as plans have it.
+    for (tid, cpus) in [(100, "4-5"), (101, "4")] {
+        let placed = bench.place_on(tid, 1, cpus.parse().unwrap());
+        assert!(matches!(placed, Outcome::Done { .. }));
+    }
+    let left = LeftBehind::read(&bench.journal).unwrap().unwrap();
+    let trail = Trail { changes: &left.changes, mark: None, since: left.start };
+    let undone = undo_on(&mut bench.shared.clone(), trail, false);
+    assert_eq!((undone.affinities, undone.changed_since), (2, 0), "{undone:?}");
+    let now = |tid| bench.shared.0.borrow().affinity(tid).unwrap().to_string();
+    assert_eq!([now(100), now(101)], ["0-2,4-5", "1,4"]);
 }

@@ -16,8 +16,8 @@ use numaherd_linux::sys::SysError;
 use numaherd_linux::sys::pages::PageStatus;
 use numaherd_linux::system::{Lot, Machine, Memory, Tasks};
 use numaherd_model::{
-    Bytes, CpuId, CpuSet, FaultFlags, FaultSource, HintingFault, Nanos, NodeId, NodeState, Pages,
-    TaskId, Topology,
+    Bytes, CpuId, CpuSet, FaultFlags, FaultSource, HintingFault, Nanos, NodeId, NodeSet, NodeState,
+    Pages, TaskId, Topology,
 };
 
 use crate::kernel::{Kernel, PAGE_BYTES, PAGES};
@@ -155,7 +155,11 @@ impl Tasks for Shared {
     fn cpuset(&mut self, _: u32, tid: u32) -> Option<CpuSet> {
         let kernel = self.0.borrow();
         let group = kernel.tasks.get(&tid)?.group;
-        (group > 0).then(|| kernel.cpuset(group))
+        (group > 0 && !kernel.groups_unseen).then(|| kernel.cpuset(group))
+    }
+
+    fn mems_allowed(&mut self, tgid: u32) -> Option<NodeSet> {
+        self.0.borrow().mems.get(&tgid).cloned()
     }
 }
 
@@ -219,6 +223,9 @@ impl Memory for Shared {
         }
         if let Some((_, tid)) = kernel.ends_in_move.take_if(|(process, _)| *process == tgid) {
             kernel.end(tid);
+        }
+        if kernel.mems.get(&tgid).is_some_and(|nodes| !nodes.contains(to)) {
+            return Err(SysError::Forbidden { call: "move_pages", tid: tgid });
         }
         let regions = kernel.memory.get_mut(&tgid).ok_or_else(|| gone("move_pages", tgid))?;
         kernel.now += addresses.len() as u64 * 4_000;

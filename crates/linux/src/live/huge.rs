@@ -21,7 +21,7 @@ const SAMPLES: u64 = 8;
 
 /// Moves what looks like a huge page that is not where it should be, in about so many lots at once, whatever
 /// nodes they go to; calls `beat` before. Answers the first addresses of those that came whole, ascending; `None`
-/// where nothing looked like one, or no node had room.
+/// where nothing looked like one, or no node took them.
 ///
 /// # Errors
 /// The process has ended or belongs to someone else, or there is no such node.
@@ -52,11 +52,11 @@ pub fn move_whole(
         pieces.chunks(most).map(|lot| to.lot(lot.to_vec())).collect::<Vec<Lot>>()
     };
     let lots: Vec<Lot> = going.iter().flat_map(of).collect();
-    let mut full = false;
+    let mut refused = false;
     for said in system.migrate_lots(tgid, &lots) {
         match said {
             // What the other lots moved has moved.
-            Err(error) if error.is_full() => full = true,
+            Err(error) if error.is_full() || error.is_forbidden() => refused = true,
             said => _ = said?,
         }
     }
@@ -65,7 +65,7 @@ pub fn move_whole(
         whole.extend(choose(system, tgid, pieces, |places| are_on(places, to.node))?);
     }
     whole.sort_unstable();
-    Ok((!full || !whole.is_empty()).then_some(whole))
+    Ok((!refused || !whole.is_empty()).then_some(whole))
 }
 
 /// The first addresses of huge pages that the range can hold.

@@ -164,7 +164,7 @@ impl Mover {
                     let each = moved.into_iter().zip(refused);
                     each.map(|(moved, refused)| outcome(moved, refused)).collect()
                 }
-                Err(error) => vec![super::skipped(&error); journey.ranges.len()],
+                Err(error) => vec![not_moved(&error, journey.to.node); journey.ranges.len()],
             };
             told.push(outcomes);
         }
@@ -345,6 +345,14 @@ fn count(refused: &mut Refusal, status: Option<PageStatus>) {
         Some(PageStatus::On(_) | PageStatus::Busy | PageStatus::Untried) | None => {
             refused.busy += 1;
         }
+    }
+}
+
+/// What a call came to that moved nothing.
+fn not_moved(error: &SysError, node: NodeId) -> Outcome {
+    match error.is_forbidden() {
+        true => Outcome::Skipped(SkipReason::Forbidden { node }),
+        false => super::skipped(error),
     }
 }
 

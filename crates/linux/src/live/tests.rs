@@ -1,6 +1,8 @@
 //! The live machine on the running kernel: looking at children of ours.
 
+use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
 
 use numaherd_model::Change;
 
@@ -16,10 +18,10 @@ impl Journal for NoJournal {
     }
 }
 
-fn looking(targets: Vec<ProcessId>) -> LiveMachine {
+fn looking(targets: Vec<ProcessId>, faults: Option<Box<dyn FaultSource>>) -> LiveMachine {
     LiveMachine::new(LiveOptions {
         targets,
-        faults: None,
+        faults,
         accesses: None,
         latencies: None,
         journal: Box::new(NoJournal),
@@ -48,7 +50,7 @@ fn child(name: &str) -> (Child, ProcessId) {
 #[test]
 fn nothing_is_remembered_of_processes_that_ended() {
     let ((mut guest, its), (mut other, others)) = (child("CPU 0/KVM"), child("other"));
-    let mut machine = looking(vec![its, others]);
+    let mut machine = looking(vec![its, others], None);
     machine.observe(&mut Vec::new()).unwrap();
     machine.mover.found_no_huge(its);
     machine.mover.found_no_huge(others);
@@ -60,4 +62,36 @@ fn nothing_is_remembered_of_processes_that_ended() {
     assert_eq!([its, others].map(|of| machine.mover.is_without_huge(of)), [false, true]);
     other.kill().unwrap();
     other.wait().unwrap();
+}
+
+/// Hears nothing, and notes whom it is to watch.
+struct Watched(Rc<RefCell<Vec<u32>>>);
+
+impl FaultSource for Watched {
+    fn drain(&mut self, _: &mut Vec<HintingFault>) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn watch(&mut self, tgids: &[u32]) -> std::io::Result<()> {
+        *self.0.borrow_mut() = tgids.to_vec();
+        Ok(())
+    }
+
+    fn lost(&self) -> u64 {
+        0
+    }
+}
+
+/// While a group is empty, the kernel is not to tell of all others.
+#[test]
+fn where_nobody_is_left_nobody_is_watched() {
+    let (mut child, its) = child("some");
+    let watched = Rc::new(RefCell::new(Vec::new()));
+    let mut machine = looking(vec![its], Some(Box::new(Watched(Rc::clone(&watched)))));
+    machine.observe(&mut Vec::new()).unwrap();
+    assert_eq!(*watched.borrow(), [its.tgid]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
+    assert_eq!(*watched.borrow(), [NOBODY]);
 }

@@ -140,3 +140,20 @@ proptest! {
         let _ = parse_stat(&text);
     }
 }
+
+#[test]
+fn the_nodes_that_memory_may_be_on_are_known_in_every_group_and_container() {
+    let root = tempfile::tempdir().unwrap();
+    // Of a group that is not in sight from here.
+    put(root.path(), "proc/9/cgroup", "0::/../../elsewhere\n");
+    put(root.path(), "proc/9/status", "Name:\tx\nMems_allowed:\t5\nMems_allowed_list:\t0,2\n");
+    put(root.path(), "proc/10/status", "Name:\tbuilt without cpusets\n");
+    put(root.path(), "proc/11/status", "Mems_allowed_list:\tall\n");
+    let mut tasks = TaskReader::new(root.path());
+    let mut told = |tgid| tasks.mems_allowed(tgid).map(|nodes| nodes.map(|set| set.to_string()));
+    assert_eq!(told(9).unwrap().as_deref(), Some("0,2"));
+    assert_eq!((told(10).unwrap(), told(12).unwrap()), (None, None));
+    assert!(told(11).unwrap_err().to_string().contains("a list of nodes"));
+    let own = TaskReader::new("/".as_ref()).mems_allowed(std::process::id()).unwrap();
+    assert!(own.is_none_or(|nodes| !nodes.is_empty()));
+}

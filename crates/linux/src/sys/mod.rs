@@ -32,6 +32,14 @@ pub enum SysError {
         /// The task it was about.
         tid: u32,
     },
+    /// A process's memory may not be on the node that it was to go to: its cpuset leaves that out, or it has no memory.
+    #[error("{call}: memory of task {tid} may not be there (cpuset.mems)")]
+    Forbidden {
+        /// The call.
+        call: &'static str,
+        /// The task it was about.
+        tid: u32,
+    },
     /// Any other refusal.
     #[error("{call}: {source}")]
     Refused {
@@ -63,6 +71,7 @@ impl SysError {
             SysError::Refused { source, .. } => source.raw_os_error(),
             SysError::Gone { .. } => Some(libc::ESRCH),
             SysError::NotPermitted { .. } => Some(libc::EPERM),
+            SysError::Forbidden { .. } => Some(libc::EACCES),
         }
     }
 
@@ -70,6 +79,12 @@ impl SysError {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.errno() == Some(libc::ENOMEM)
+    }
+
+    /// Whether that is so of a node, and not of this moment or these pages.
+    #[must_use]
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, SysError::Forbidden { .. })
     }
 
     /// Whether the task has ended.

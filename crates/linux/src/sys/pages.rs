@@ -137,7 +137,16 @@ fn call(
         )
     };
     // positive: that many pages were not moved, which their statuses tell one by one
-    if result >= 0 { Ok(()) } else { Err(SysError::last(CALL, pid)) }
+    if result >= 0 { Ok(()) } else { Err(failed(pid, std::io::Error::last_os_error())) }
+}
+
+/// The error of a call. For want of rights to the process the kernel says EPERM; EACCES is for a node that its cpuset
+/// leaves out, and ENODEV for one without memory (`do_pages_move`, v6.12).
+fn failed(tid: u32, source: std::io::Error) -> SysError {
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::ENODEV) => SysError::Forbidden { call: CALL, tid },
+        _ => SysError::from_io(CALL, tid, source),
+    }
 }
 
 #[cfg(test)]
@@ -177,7 +186,10 @@ mod tests {
         assert_eq!(gone.to_string(), "move_pages: task 5000000 has ended");
         assert!(migrate(me, &addresses, Target::Each(&[]), false, &mut status).is_err());
         let nowhere = Target::One(NodeId(1023));
-        assert!(migrate(me, &addresses, nowhere, false, &mut status).is_err());
+        assert!(migrate(me, &addresses, nowhere, false, &mut status).unwrap_err().is_forbidden());
+        let of = |errno| failed(7, std::io::Error::from_raw_os_error(errno));
+        assert!(of(libc::EACCES).is_forbidden() && !of(libc::EPERM).is_forbidden());
+        assert!(of(libc::ESRCH).is_gone() && of(libc::ENOMEM).is_full());
         query(me, &[], &mut status).unwrap();
         assert!(status.is_empty());
     }

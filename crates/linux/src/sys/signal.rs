@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::SysError;
 
-/// What is said at Ctrl-C, and the exit code.
+/// What is said at Ctrl-C.
 const WORD: &str = "numaherd: interrupted\n";
-const INTERRUPTED: libc::c_int = 130;
+/// The exit code is the signal's number and this, as shells have it.
+const BY_A_SIGNAL: libc::c_int = 128;
 
 /// Who says it: children that are forked inherit the handler.
 static SPEAKER: AtomicI32 = AtomicI32::new(0);
@@ -44,8 +45,8 @@ pub fn end_with_the_pipe() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
-/// From now on Ctrl-C and its kin end this process with one line and code 130, in the midst of
-/// whatever it does. Not for a process that has something to put back. What is ignored (by nohup)
+/// From now on Ctrl-C and its kin end this process with one line and code 130 (or 143, 129), in the midst
+/// of whatever it does. Not for a process that has something to put back. What is ignored (by nohup)
 /// stays so.
 pub fn end_with_a_word() {
     // SAFETY: getpid has no conditions.
@@ -58,12 +59,12 @@ pub fn end_with_a_word() {
     }
 }
 
-extern "C" fn end(_: libc::c_int) {
+extern "C" fn end(signal: libc::c_int) {
     // SAFETY: getpid, write and _exit may be called in a handler, and WORD is there for ever.
     unsafe {
         if libc::getpid() == SPEAKER.load(Ordering::Relaxed) {
             libc::write(libc::STDERR_FILENO, WORD.as_ptr().cast(), WORD.len());
         }
-        libc::_exit(INTERRUPTED)
+        libc::_exit(BY_A_SIGNAL + signal)
     }
 }

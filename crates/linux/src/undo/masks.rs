@@ -122,7 +122,9 @@ impl<'a> Shown<'a> {
     ) -> Shown<'a> {
         let exact = mask == now;
         let by = |kin| exact || is_inherited(now, mask, owner, usable, kin);
-        Shown { mask, owner, sets, exact, by_kin: by(true), by_anybody: by(false) }
+        // What kin does not show, nobody does.
+        let by_kin = by(true);
+        Shown { mask, owner, sets, exact, by_kin, by_anybody: by_kin && by(false) }
     }
 }
 

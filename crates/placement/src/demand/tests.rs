@@ -1,7 +1,8 @@
 //! Weights, costs and room, worked out by hand.
 
 use super::*;
-use numaherd_model::scene::Scene;
+use numaherd_model::CpuId;
+use numaherd_model::scene::{PROCESS, Scene};
 
 /// A whole task at SLIT 21.
 const AT_21: u64 = 11 * SLIT_UNIT * SHARE;
@@ -214,4 +215,45 @@ fn what_was_measured_counts_in_each_direction_and_not_where_it_is_left_out() {
     };
     assert_eq!(with(true), (300, 100, 333));
     assert_eq!(with(false), (1100, 1100, 1000));
+}
+
+#[test]
+fn a_task_goes_to_no_node_that_its_memory_may_not_be_on() {
+    let mut scene = Scene::even(3, 2);
+    scene.task(1, 0, 1000);
+    scene.region(0, &[(1, 400)], &[(0, 512)]);
+    scene.edit().forbid_memory(PROCESS, NodeId(1));
+    scene.edit().forbid_memory(PROCESS, NodeId(2));
+    let goes = |scene: &Scene| {
+        let demand = Demand::new(&scene.snapshot());
+        let goes = [0, 1, 2].map(|node| !demand.cpus(0, node).is_empty());
+        (goes, demand.has_choice(0))
+    };
+    assert_eq!(goes(&scene), ([true, false, false], true));
+    // Where it is it may stay.
+    scene.edit().tasks[0].last_cpu = CpuId(4);
+    assert_eq!(goes(&scene), ([true, false, true], true));
+    // It may run nowhere else.
+    scene.edit().tasks[0].cpus_owner = "2-5".parse().unwrap();
+    assert_eq!(goes(&scene), ([false, true, true], true));
+}
+
+#[test]
+fn memory_goes_to_no_node_that_it_may_not_be_on() {
+    let mut scene = Scene::even(3, 2);
+    scene.task(1, 2, 1000);
+    scene.region(0, &[(1, 400)], &[(0, 512)]);
+    let best = |scene: &Scene| {
+        let demand = Demand::new(&scene.snapshot());
+        let bundle = &demand.bundles[0];
+        let open = demand.destinations(bundle).iter().map(|(node, _)| *node).collect::<Vec<_>>();
+        (demand.best_memory(bundle, &[(1, SHARE)]).0, open, bundle.stays)
+    };
+    assert_eq!(best(&scene), (1, vec![0, 1, 2], false));
+    scene.edit().forbid_memory(PROCESS, NodeId(1));
+    assert_eq!(best(&scene), (0, vec![0, 2], false));
+    scene.edit().forbid_memory(PROCESS, NodeId(0));
+    assert_eq!(best(&scene), (2, vec![2], false));
+    scene.edit().forbid_memory(PROCESS, NodeId(2));
+    assert!(best(&scene).2, "it can go nowhere");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use numaherd_model::scene::{Scene, task_id};
+use numaherd_model::scene::{PROCESS, Scene, task_id};
 use numaherd_model::{NodeId, TaskId};
 
 /// The node a plan puts a task on, if it does.
@@ -333,4 +333,22 @@ fn while_teams_may_yet_be_found_nothing_has_converged() {
     assert_eq!(after(4, SETTLE), (false, false));
     assert_eq!(after(4, PATIENCE), (true, true));
     assert_eq!(after(40, SETTLE), (true, true));
+}
+
+/// Eight tasks on two nodes, all memory on node 0, which has no CPU for more than four of them.
+#[test]
+fn memory_that_may_be_on_one_node_only_does_not_follow_those_who_are_elsewhere() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=8 {
+        scene.task(tid, tid - 1, 1000);
+        scene.region(u64::from(tid), &[(tid, 400)], &[(0, 512)]);
+    }
+    let moves = |scene: &Scene| {
+        let plan = Herd::new().decide(&scene.snapshot());
+        let moves = plan.actions.iter().filter(|a| matches!(a, Action::MovePages { .. }));
+        moves.count()
+    };
+    assert_eq!(moves(&scene), 4);
+    scene.edit().forbid_memory(PROCESS, NodeId(1));
+    assert_eq!(moves(&scene), 0);
 }
