@@ -250,6 +250,8 @@ pub struct Sim {
     pub(crate) trace: Vec<TraceEvent>,
     pub(crate) left: usize,
     pub(crate) spent: Nanos,
+    /// And how long that took.
+    pub(crate) took: Nanos,
     pub(crate) vetoed_rounds: u32,
     /// Rounds of load balancing.
     pub(crate) rounds: u64,
@@ -306,6 +308,7 @@ impl Sim {
             trace: Vec::new(),
             left: 0,
             spent: Nanos(0),
+            took: Nanos(0),
             vetoed_rounds: 0,
             rounds: 0,
             account: Account::default(),

@@ -1,9 +1,9 @@
 //! The machine as `control` sees it: the same [`Observe`] and [`Actuate`] that the live machine
 //! has, so that the very code of a placement runs here too.
 //!
-//! Placing tasks takes no time. Moving pages is work of numaherd's own thread: the caller lets
-//! that time pass ([`Sim::take_spent`]) before the next turn, and a task loses it that runs where
-//! numaherd then does, the CPU of least load.
+//! Placing tasks takes no time. Moving pages is work of numaherd's own threads, several at once as live: the caller
+//! lets that time pass ([`Sim::take_spent`]) before the next turn, and tasks lose it that run where those do, the CPUs
+//! of least load.
 
 use std::collections::BTreeMap;
 
@@ -19,6 +19,9 @@ use crate::kernel::{RESERVE_PERMILLE, address};
 
 /// Time over which traffic is counted. Guessed: long beside the 2 MiB that a task is followed by.
 const TRAFFIC_WINDOW: Nanos = Nanos(500_000_000);
+
+/// Threads that move pages at once, at the most. As live.
+const MOVERS: usize = 8;
 
 const PAGE: Bytes = Bytes(4096);
 
@@ -155,9 +158,9 @@ impl Sim {
         }
     }
 
-    /// CPU time that acting has taken since the last call.
-    pub fn take_spent(&mut self) -> Nanos {
-        std::mem::take(&mut self.spent)
+    /// CPU time that acting has taken since the last call, and how long it took.
+    pub fn take_spent(&mut self) -> (Nanos, Nanos) {
+        (std::mem::take(&mut self.spent), std::mem::take(&mut self.took))
     }
 
     fn place_task(&mut self, id: TaskId, home: Option<NodeId>, cpus: &CpuSet) -> Outcome {
@@ -230,18 +233,24 @@ impl Actuate for Sim {
                 outcomes.insert(i, self.move_region(*region, *len, *to));
             }
         }
-        self.charge(Nanos(self.spent.0 - before.0));
+        let moved: u64 = outcomes.values().map(|outcome| outcome.moved().0).sum();
+        self.charge(Nanos(self.spent.0 - before.0), moved / BLOCK_PAGES);
         Ok(outcomes.into_values().collect())
     }
 }
 
 impl Sim {
-    /// Whoever runs where numaherd does loses that time.
-    fn charge(&mut self, spent: Nanos) {
-        let idlest = (0..self.load.len()).min_by_key(|&cpu| (self.load[cpu], cpu));
-        if let Some(t) = idlest.and_then(|cpu| self.running[cpu]) {
-            self.tasks[t].debt_ns += spent.0;
-            self.account.add(Place::Ours, spent.0);
+    /// Threads that move so many blocks at once, of which each has a CPU, the idlest there are. Whoever runs there
+    /// loses that time.
+    fn charge(&mut self, spent: Nanos, blocks: u64) {
+        let mut cpus: Vec<usize> = (0..self.load.len()).collect();
+        cpus.sort_by_key(|&cpu| (self.load[cpu], cpu));
+        cpus.truncate(MOVERS.min(blocks.max(1) as usize));
+        let each = spent.0 / cpus.len() as u64;
+        self.took.0 += each;
+        for t in cpus.into_iter().filter_map(|cpu| self.running[cpu]) {
+            self.tasks[t].debt_ns += each;
+            self.account.add(Place::Ours, each);
         }
     }
 }

@@ -52,9 +52,9 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
             scan = next_scan;
             sim.set_scan(scan.knobs(topology));
         }
-        let used = sim.take_spent();
+        let (used, took) = sim.take_spent();
         let wait = pace.next(turn.acted(), Found::of(&turn), used);
-        let begun = Nanos(sim.time().0 + used.0);
+        let begun = Nanos(sim.time().0 + took.0);
         next = Nanos(begun.0 + wait.0);
         if !sim.advance(begun) {
             break;
