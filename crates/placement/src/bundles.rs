@@ -12,6 +12,7 @@ use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId
 use smallvec::{SmallVec, smallvec};
 
 use crate::demand::{Amounts, Bundle, DemandTask, Nodes, Regions, SHARE, SLIT_UNIT};
+use crate::leaders;
 use crate::objects::twins;
 use crate::part::{self, Part};
 use crate::teams;
@@ -65,6 +66,10 @@ pub fn shared_permille(snapshot: &Snapshot, together: &[Busy]) -> Option<u64> {
         let permille = sharing.switches * 1000 * busy / (sharing.samples * (busy - 1));
         if permille < LITTLE_SHARED_PERMILLE { 0 } else { permille.min(1000) }
     });
+    let is_part = told.is_some_and(|told| (1..1000).contains(&told));
+    if is_part && leaders::lead(snapshot, together) {
+        return Some(1000);
+    }
     let is_sure = sharing.is_some_and(|known| known.samples >= MANY_PAIRS) && told == Some(0);
     if !is_sure && are_on_one_node(snapshot, together) { Some(1000) } else { told }
 }

@@ -38,6 +38,7 @@ pub mod exact;
 pub mod herd;
 pub mod interleave;
 pub mod kernels;
+pub mod leaders;
 pub mod level;
 pub mod lost;
 pub mod mechanisms;
