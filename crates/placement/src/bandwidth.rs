@@ -44,6 +44,8 @@ pub struct Bandwidth {
     pub takes: Vec<u64>,
     /// What each is given today.
     pub load: Vec<u64>,
+    /// Whose memory carries all it can.
+    pub full: Vec<bool>,
 }
 
 impl Bandwidth {
@@ -51,7 +53,12 @@ impl Bandwidth {
     #[must_use]
     pub fn unlimited(nodes: usize) -> Bandwidth {
         let none = vec![u64::MAX; nodes];
-        Bandwidth { keeps: none.clone(), takes: none, load: vec![0; nodes] }
+        Bandwidth {
+            keeps: none.clone(),
+            takes: none,
+            load: vec![0; nodes],
+            full: vec![false; nodes],
+        }
     }
 
     /// Whether some have to leave a node.
@@ -99,9 +106,8 @@ fn limits(most: &[Option<u64>], carried: &[u64], load: Vec<u64>, heaviest: u64) 
     let mut bandwidth = Bandwidth::unlimited(most.len());
     let known: Vec<(usize, u64)> =
         most.iter().enumerate().filter_map(|(n, most)| Some((n, (*most)?))).collect();
-    let is_full = |n: usize, most: u64| {
-        carried[n] > 0 && load[n] > 0 && carried[n] >= part(most, SATURATED_PERMILLE)
-    };
+    let carries_all = |n: usize, most: u64| carried[n] >= part(most, SATURATED_PERMILLE).max(1);
+    let is_full = |n: usize, most: u64| load[n] > 0 && carries_all(n, most);
     let fulls = || known.iter().filter(|&&(n, most)| is_full(n, most)).map(|&(n, _)| n);
     let spare = |&(n, most): &(usize, u64)| match is_full(n, most) {
         true => 0,
@@ -118,11 +124,12 @@ fn limits(most: &[Option<u64>], carried: &[u64], load: Vec<u64>, heaviest: u64) 
         u64::try_from(fair).unwrap_or(u64::MAX).saturating_add(heaviest)
     };
     let nobody_goes = known.iter().all(|&(n, most)| load[n] <= last(most));
-    let carries_all = all <= known.iter().map(|&(_, most)| part(most, ROOM_PERMILLE)).sum();
+    let room_for_all = all <= known.iter().map(|&(_, most)| part(most, ROOM_PERMILLE)).sum();
     for &(n, most) in &known {
+        bandwidth.full[n] = carries_all(n, most);
         let (keeps, takes) = if too_much > room {
             let comes =
-                if nobody_goes && carries_all { part(most, ROOM_PERMILLE) } else { u64::MAX };
+                if nobody_goes && room_for_all { part(most, ROOM_PERMILLE) } else { u64::MAX };
             (last(most), last(most).min(comes))
         } else if is_full(n, most) {
             let half = carried[n] / 2 + heaviest / 2;

@@ -16,6 +16,9 @@
 //! What lies on nodes where none of its users is comes to those where they are as soon as they have a
 //! place ([`gather`]); equal parts wait until all else is at rest ([`spread`]).
 //!
+//! And where one node's memory carries all it can, as far as somebody measures that, parts are made equal though nobody
+//! comes nearer: around a node in the middle all others have it near, and its memory has all of them.
+//!
 //! Example: tasks on nodes 0 and 1, SLIT 21, use eight regions alike, all on node 0. The tasks on
 //! node 1 are at distance 11 on average, in equal parts 5.5: four regions go to node 1.
 //!
@@ -26,7 +29,7 @@ use std::cmp::Reverse;
 
 use numaherd_model::{Action, NodeId, Pages, Reason, Region, Snapshot};
 
-use crate::demand::{Amounts, Bundle, Demand};
+use crate::demand::{Amounts, Bundle, Demand, SLIT_UNIT};
 use crate::outlook::Outlook;
 use crate::pages::{MIN_KNOWN_PAGES, MIN_USE_PERMILLE, expected_pages};
 use crate::tables;
@@ -46,6 +49,9 @@ const SMALL: u64 = 8;
 
 /// Most of a process's memory has been shown from this share on, per mille. Guessed.
 const MOST_PERMILLE: u64 = 700;
+
+/// What a user that does nothing loses, as distances go: see [`crate::bundles`]'s whole task.
+const LOST: u64 = 20 * SLIT_UNIT;
 
 /// Distances below are in thousandths.
 const MILLI: u64 = 1000;
@@ -224,13 +230,31 @@ fn pays(
     };
     let mut parts = vec![0; lies.len()];
     nodes.iter().for_each(|&node| parts[node] = 1);
+    let weight: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let (now, then) = (far(lies), far(&parts));
     let nearer = now.saturating_sub(then);
     let fair = known / nodes.len() as u64;
     let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(lies[node])).sum();
-    let weight: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let gain = weight.saturating_mul(nearer) / MILLI;
-    nearer * 1000 >= then * CLEAR_PERMILLE && gain > arriving.saturating_mul(bundle.page_cost)
+    let cost = arriving.saturating_mul(bundle.page_cost);
+    nearer * 1000 >= then * CLEAR_PERMILLE && gain > cost
+        || relief(demand, lies, nodes, fair).saturating_mul(weight) > cost
+}
+
+/// What each user gains where a memory that carries all it can gives up what is more than its part, and another has
+/// room for that: at the most so much less has to come from there. Guessed: half of that, at [`LOST`].
+///
+/// Example: all is on the first of four nodes, whose memory is full. A quarter of it remains, so three eighths of a
+/// user's time.
+fn relief(demand: &Demand, lies: &[u64], nodes: &[usize], fair: u64) -> u64 {
+    let full = |node: usize| demand.bandwidth.full[node];
+    if !nodes.iter().any(|&node| lies[node] < fair && !full(node)) {
+        return 0;
+    }
+    let too_much = lies.iter().enumerate().filter(|&(node, _)| full(node));
+    let most = too_much.map(|(_, pages)| *pages).max().unwrap_or(0);
+    let clear = fair + fair * CLEAR_PERMILLE / 1000;
+    if most <= clear { 0 } else { LOST * (most - fair) / most / 2 }
 }
 
 /// A bundle being shared out.
@@ -284,149 +308,4 @@ impl Parts<'_> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use numaherd_model::scene::Scene;
-
-    const MOST: Pages = Pages(1 << 20);
-
-    /// Eight tasks, half on each of two nodes, that use so many regions alike.
-    fn shared(pages: &[&[(u32, u64)]]) -> Scene {
-        let mut scene = Scene::two_by_four();
-        scene.busy(8);
-        let users: Vec<(u32, u64)> = (1..=8).map(|tid| (tid, 100)).collect();
-        for (r, pages) in pages.iter().enumerate() {
-            scene.region(r as u64, &users, pages);
-        }
-        scene.shared(100, 90);
-        scene
-    }
-
-    /// Where each region goes that goes anywhere.
-    fn planned(scene: &Scene, most: Pages) -> Vec<(u64, u32)> {
-        planned_by(spread, scene, most)
-    }
-
-    #[test]
-    fn one_of_sixteen_too_many_goes_and_what_is_small_stays() {
-        let (here, there, small): (&[_], &[_], &[_]) = (&[(0, 512)], &[(1, 512)], &[(0, 32)]);
-        let scene = |near: usize, far: usize| {
-            shared(&[[small].as_slice(), &vec![here; near], &vec![there; far]].concat())
-        };
-        assert_eq!(planned(&scene(9, 7), MOST), [(1, 1)]);
-        assert_eq!(planned(&scene(8, 8), MOST), []);
-    }
-
-    type Plan = fn(&Snapshot, &Demand, &Outlook, Pages) -> Vec<Action>;
-
-    fn planned_by(plan: Plan, scene: &Scene, most: Pages) -> Vec<(u64, u32)> {
-        let snapshot = scene.snapshot();
-        let demand = Demand::new(&snapshot);
-        let at = demand.today();
-        let actions = plan(&snapshot, &demand, &Outlook::new(&demand, &at), most);
-        let of = |action: &Action| match action {
-            Action::MovePages { region, to, reason: Reason::UsersOnAll { nodes: 2 }, .. } => {
-                ((region.start - (1 << 30)) >> 21, to.0)
-            }
-            other => panic!("{other:?}"),
-        };
-        actions.iter().map(of).collect()
-    }
-
-    #[test]
-    fn half_of_what_lies_on_one_node_goes_to_the_other() {
-        let here: &[(u32, u64)] = &[(0, 512)];
-        let scene = shared(&[here; 8]);
-        assert_eq!(planned(&scene, MOST), [(0, 1), (1, 1), (2, 1), (3, 1)]);
-        // no more than is asked for
-        assert_eq!(planned(&scene, Pages(1200)), [(0, 1), (1, 1)]);
-    }
-
-    #[test]
-    fn parts_that_are_about_equal_stay() {
-        let here: &[(u32, u64)] = &[(0, 512)];
-        let there: &[(u32, u64)] = &[(1, 512)];
-        // 5 of 9 on node 0: with one less it would be 4
-        let scene = shared(&[here, here, here, here, here, there, there, there, there]);
-        assert_eq!(planned(&scene, MOST), []);
-        // 43 of 80: 5.9 for the worst, less than a tenth above 5.5; 44 of 80: just that
-        let scene = |near: usize| shared(&[vec![here; near], vec![there; 80 - near]].concat());
-        assert_eq!(planned(&scene(43), MOST), []);
-        assert_eq!(planned(&scene(44), MOST), [(0, 1), (1, 1), (2, 1), (3, 1)]);
-        // 5 of 8
-        let scene = shared(&[here, here, here, here, here, there, there, there]);
-        assert_eq!(planned(&scene, MOST), [(0, 1)]);
-    }
-
-    #[test]
-    fn what_faults_have_not_shown_counts_where_page_tables_say_it_lies() {
-        let here: &[(u32, u64)] = &[(0, 512)];
-        let mut scene = shared(&[here; 8]);
-        let mut on = |pages: [u64; 2]| {
-            let nodes = (0..).map(NodeId).zip(pages.map(Pages)).collect();
-            let process = numaherd_model::scene::PROCESS;
-            scene.edit().resident = vec![numaherd_model::Resident { process, nodes }];
-            let snapshot = scene.snapshot();
-            let demand = Demand::new(&snapshot);
-            let mut part = demand.bundles[0].clone();
-            part.known /= 2;
-            (planned(&scene, MOST).len(), unseen(&snapshot, &demand, &part).map(|more| more.len()))
-        };
-        // 4096 pages seen on node 0. Those of the other half, where there is one, are many or few.
-        assert_eq!(on([8192, 8192]), (0, None));
-        assert_eq!(on([16384, 0]), (8, None));
-        assert_eq!(on([5120, 0]), (5, Some(0)));
-        // Read before half of it came to node 0.
-        assert_eq!(on([2048, 2048]), (4, Some(0)));
-    }
-
-    #[test]
-    fn memory_that_is_dear_to_move_rests_stays_or_belongs_to_one_node_is_left() {
-        let regions: [&[(u32, u64)]; 8] = [&[(0, 512)]; 8];
-        let mut scene = shared(&regions);
-        // 2048 pages of a second each, in a minute
-        scene.edit().costs.page_move.0 = 1_000_000_000;
-        assert_eq!(planned(&scene, MOST), []);
-        let mut scene = shared(&regions);
-        scene.edit().regions[0].rests = true;
-        scene.edit().regions[1].stays = true;
-        assert_eq!(planned(&scene, MOST)[0].0, 2);
-        let mut scene = shared(&regions);
-        scene.edit().kernel_tiering = true;
-        assert_eq!(planned(&scene, MOST), []);
-        // 6 of 8 tasks on node 0: it is theirs, and follows them
-        let mut scene = shared(&regions);
-        (4..6).for_each(|i| scene.edit().tasks[i].last_cpu.0 = 0);
-        assert_eq!(planned(&scene, MOST), []);
-    }
-
-    #[test]
-    fn what_lies_on_a_node_that_does_not_use_it_comes_to_those_that_do() {
-        let mut scene = Scene::even(3, 4);
-        scene.busy(8);
-        let users: Vec<(u32, u64)> = (1..=8).map(|tid| (tid, 100)).collect();
-        (0..4).for_each(|r| scene.region(r, &users, &[(2, 512)]));
-        scene.shared(100, 90);
-        assert_eq!(planned(&scene, MOST), [(0, 0), (1, 1), (2, 0), (3, 1)]);
-    }
-
-    #[test]
-    fn strays_are_gathered_once_their_users_have_a_place_and_what_is_with_some_stays() {
-        let mut scene = Scene::even(3, 4);
-        scene.busy(8);
-        let users: Vec<(u32, u64)> = (1..=8).map(|tid| (tid, 100)).collect();
-        (0..4).for_each(|r| scene.region(r, &users, &[(0, 512)]));
-        (4..8).for_each(|r| scene.region(r, &users, &[(2, 512)]));
-        scene.shared(100, 90);
-        assert_eq!(planned_by(gather, &scene, MOST), []);
-        for task in &mut scene.edit().tasks {
-            task.home = Some(NodeId(task.last_cpu.0 / 4));
-        }
-        // node 0 has four: all four strays go to node 1
-        assert_eq!(planned_by(gather, &scene, MOST), [(4, 1), (5, 1), (6, 1), (7, 1)]);
-        assert_eq!(planned_by(gather, &scene, Pages(1200)), [(4, 1), (5, 1)]);
-        // 4 × 512 pages of a second each
-        scene.edit().costs.page_move.0 = 1_000_000_000;
-        assert_eq!(planned_by(gather, &scene, MOST), []);
-    }
-}
+mod tests;
