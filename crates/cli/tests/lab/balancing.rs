@@ -61,3 +61,48 @@ fn who_uses_huge_pages_of_the_reserve_is_found_by_sampling() {
     assert!(told.contains("its accesses are sampled"), "{told}");
     bench.left_nothing();
 }
+
+/// A service whose group may have memory on node 0 only, and CPUs everywhere: none of it goes to node 1, though
+/// half of its tasks run there. It restarts; and a SIGTERM ends balance with 143.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn memory_stays_within_its_cpuset_and_a_group_that_restarts_is_waited_for() {
+    let bench = Bench::new();
+    let script = format!(
+        "cd /sys/fs/cgroup; echo +cpuset > cgroup.subtree_control; mkdir service
+         echo 0 > service/cpuset.mems; cd $OLDPWD
+         start() {{
+             sh -c 'echo $$ > /sys/fs/cgroup/service/cgroup.procs
+                 exec {0} bench numa01 --start one-node --size 16M --seconds 100' > /dev/null & load=$!
+             sleep 3
+         }}
+         within() {{ for second in $(seq 60); do grep -q \"$1\" told && break; sleep 1; done; }}
+         start; {0} balance --no-bpf --log log --cgroup service 2> told & balance=$!
+         sleep 6; kill $load; within 'waiting for others'
+         begun=$(wc -l < log); start
+         for second in $(seq 60); do test $(wc -l < log) -gt $begun && break; sleep 1; done
+         echo $begun > begun; kill $balance; wait $balance; echo $? > code
+         kill $load; wait; true",
+        program()
+    );
+    let words = ["lab", "run", "--no-distance", "--timeout", "300"];
+    run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
+    let log = bench.shared("log");
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let goes = |line: &&Value| {
+        line["action"]["do"] == "move-pages" && line["action"]["to"].as_u64() == Some(1)
+    };
+    let away: Vec<&Value> = lines.iter().filter(goes).collect();
+    assert!(away.is_empty(), "{away:?}");
+    let (told, begun) = (bench.shared("told"), bench.shared("begun"));
+    let begun: usize = begun.trim().parse().unwrap();
+    let looked = |lines: &[Value]| lines.iter().any(|line| line["tasks"].as_u64() >= Some(8));
+    assert!(
+        looked(&lines[..begun]) && looked(&lines[begun..]),
+        "{begun} of {}: {told}",
+        lines.len()
+    );
+    assert!(told.contains("no process is left in control group"), "{told}");
+    assert_eq!(bench.shared("code").trim(), "143", "{told}");
+    bench.left_nothing();
+}
