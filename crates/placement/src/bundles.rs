@@ -33,7 +33,7 @@ const LITTLE_SHARED_PERMILLE: u64 = 150;
 
 /// What a second lost in each second weighs: at SLIT 20 a memory-bound task is taken to lose half of its time.
 /// Guessed; it only weighs moving pages against leaving them.
-const WHOLE_TASK: u64 = 2 * SHARE * 10 * SLIT_UNIT;
+pub const WHOLE_TASK: u64 = 2 * SHARE * 10 * SLIT_UNIT;
 
 /// Times its task's age that memory of one task is taken to be used at most. Guessed: threads come and go with
 /// the work at hand, and processes with the program.

@@ -29,7 +29,8 @@ use std::cmp::Reverse;
 
 use numaherd_model::{Action, NodeId, Pages, Reason, Region, Snapshot};
 
-use crate::demand::{Amounts, Bundle, Demand, SLIT_UNIT};
+use crate::bundles::WHOLE_TASK;
+use crate::demand::{Amounts, Bundle, Demand, SHARE};
 use crate::outlook::Outlook;
 use crate::pages::{MIN_KNOWN_PAGES, MIN_USE_PERMILLE, expected_pages};
 use crate::tables;
@@ -43,15 +44,12 @@ const EARNEST_PERMILLE: u64 = 500;
 /// the program is as slow as they are.
 const CLEAR_PERMILLE: u64 = 100;
 
-/// A region of which less is known than one in this many of the mean region of its bundle makes parts no more equal.
-/// Guessed: stacks and what programs' threads have in common beside their work, of a few pages.
-const SMALL: u64 = 8;
+/// A region of which less is known than one in this many of the mean region makes parts no more equal, and tells nothing of
+/// who has memory alone. Guessed: stacks and what programs' threads have in common beside their work, of a few pages.
+pub const SMALL: u64 = 8;
 
 /// Most of a process's memory has been shown from this share on, per mille. Guessed.
 const MOST_PERMILLE: u64 = 700;
-
-/// What a user that does nothing loses, as distances go: see [`crate::bundles`]'s whole task.
-const LOST: u64 = 20 * SLIT_UNIT;
 
 /// Distances below are in thousandths.
 const MILLI: u64 = 1000;
@@ -242,7 +240,7 @@ fn pays(
 }
 
 /// What each user gains where a memory that carries all it can gives up what is more than its part, and another has
-/// room for that: at the most so much less has to come from there. Guessed: half of that, at [`LOST`].
+/// room for that: at the most so much less has to come from there. Guessed: half of that, at [`WHOLE_TASK`].
 ///
 /// Example: all is on the first of four nodes, whose memory is full. A quarter of it remains, so three eighths of a
 /// user's time.
@@ -254,7 +252,7 @@ fn relief(demand: &Demand, lies: &[u64], nodes: &[usize], fair: u64) -> u64 {
     let too_much = lies.iter().enumerate().filter(|&(node, _)| full(node));
     let most = too_much.map(|(_, pages)| *pages).max().unwrap_or(0);
     let clear = fair + fair * CLEAR_PERMILLE / 1000;
-    if most <= clear { 0 } else { LOST * (most - fair) / most / 2 }
+    if most <= clear { 0 } else { WHOLE_TASK / SHARE * (most - fair) / most / 2 }
 }
 
 /// A bundle being shared out.

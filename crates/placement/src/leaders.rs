@@ -17,14 +17,11 @@
 use numaherd_model::Snapshot;
 
 use crate::bundles::{Busy, in_earnest};
+use crate::interleave::SMALL;
 
 /// Touches of each page after the first, until which passes are few. Guessed: a leader that is first in each of five
 /// passes is taken for one who has the memory alone.
 const FEW_PAIRS: u64 = 4;
-
-/// A region of which less is known than one in this many of the mean region's tells nothing of who has memory alone.
-/// Guessed: stacks, which everybody has.
-const SMALL: u64 = 8;
 
 /// Tasks from which a leader can be told from one that has more memory than another, and at most: each is a bit.
 const COUNT: std::ops::RangeInclusive<usize> = 3..=64;
