@@ -63,7 +63,8 @@ fn main() -> ExitCode {
         let _ = worker.join();
     }
     summarise(&faults, range.start as u64..range.end as u64);
-    println!("lost {}, draining {:.1} ms in all", stream.lost(), ms(draining));
+    let (lost, exited) = (stream.lost(), stream.exited());
+    println!("lost {lost}, draining {:.1} ms in all, {exited} threads ended", ms(draining));
     if faults.is_empty() { ExitCode::from(3) } else { ExitCode::SUCCESS }
 }
 

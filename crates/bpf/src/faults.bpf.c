@@ -12,6 +12,8 @@
  * the task's storage in between. Arguments are taken as plain 64-bit words: no kernel structure
  * is read, so that loading needs neither vmlinux.h nor relocations.
  *
+ * And it counts those that end, so that user space need not look at each to know.
+ *
  * This file counts and forwards. Decisions are made in user space.
  */
 
@@ -90,6 +92,14 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } lost SEC(".maps");
+
+/* Slot 0: how many tasks have ended that had faulted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} exited SEC(".maps");
 
 /* Slot 0: when this CPU looked at the clock last. */
 struct look {
@@ -211,6 +221,26 @@ int forward_with_address(__u64 *ctx)
 	if (ctx[2] == 1 && passed_over(address))
 		return 0;
 	return forward(ctx, address, pid_tgid);
+}
+
+/*
+ * Each task that ends, in that task. One without storage has not faulted: it used little memory, or ended
+ * before the kernel scanned it.
+ */
+SEC("fentry/exit_signals")
+int count_exits(__u64 *ctx)
+{
+	__u32 slot = 0;
+	__u64 *count;
+
+	if (!wanted(bpf_get_current_pid_tgid() >> 32))
+		return 0;
+	if (!bpf_task_storage_get(&pending, bpf_get_current_task_btf(), 0, 0))
+		return 0;
+	count = bpf_map_lookup_elem(&exited, &slot);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	return 0;
 }
 
 /* For kernels whose mpol_misplaced cannot be attached to: no task storage is needed then. */

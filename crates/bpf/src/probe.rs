@@ -32,6 +32,8 @@ pub struct Probe {
     pub task_numa_fault: Option<Function>,
     /// `mpol_misplaced`.
     pub mpol_misplaced: Option<Function>,
+    /// `exit_signals`, which every task that ends comes through.
+    pub exit_signals: Option<Function>,
     /// Whether we hold CAP_SYS_ADMIN, or both CAP_BPF and CAP_PERFMON.
     pub privileged: bool,
     /// `kernel.numa_balancing`; None on a kernel built without it.
@@ -49,6 +51,8 @@ pub enum Choice {
         cpu_bits: Option<u32>,
         /// BTF ids of `task_numa_fault` and `mpol_misplaced`.
         functions: [u32; 2],
+        /// And of `exit_signals`, by which those that end are counted, where there is one.
+        exits: Option<u32>,
     },
     /// Faults without addresses: who uses which node, not which region.
     WithoutAddresses {
@@ -72,17 +76,18 @@ pub fn probe(root: &Path) -> Probe {
     let functions = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
         .map_err(|error| error.to_string())
         .and_then(|bytes| {
-            btf::functions(&bytes, ["task_numa_fault", "mpol_misplaced"])
+            btf::functions(&bytes, ["task_numa_fault", "mpol_misplaced", "exit_signals"])
                 .map_err(|error| error.to_string())
         });
-    let (btf_problem, [task_numa_fault, mpol_misplaced]) = match functions {
+    let (btf_problem, [task_numa_fault, mpol_misplaced, exit_signals]) = match functions {
         Ok(counts) => (None, counts),
-        Err(problem) => (Some(problem), [None, None]),
+        Err(problem) => (Some(problem), [None; 3]),
     };
     Probe {
         btf_problem,
         task_numa_fault,
         mpol_misplaced,
+        exit_signals,
         privileged: text("proc/self/status").is_some_and(|status| may_load(&status)),
         numa_balancing: number("proc/sys/kernel/numa_balancing"),
         cpu_bits: number("sys/devices/system/cpu/kernel_max").map(cpu_bits),
@@ -143,7 +148,8 @@ pub fn choose(probe: &Probe) -> Choice {
     let cpu_bits = probe.cpu_bits;
     match probe.mpol_misplaced {
         Some(Function { id, arguments: MPOL_MISPLACED_ARGUMENTS }) => {
-            Choice::WithAddresses { cpu_bits, functions: [function, id] }
+            let exits = probe.exit_signals.map(|function| function.id);
+            Choice::WithAddresses { cpu_bits, functions: [function, id], exits }
         }
         _ => Choice::WithoutAddresses { cpu_bits, function },
     }
@@ -162,6 +168,7 @@ mod tests {
             btf_problem: None,
             task_numa_fault: function(4, 4),
             mpol_misplaced: function(6, 3),
+            exit_signals: function(8, 1),
             privileged: true,
             numa_balancing: Some(1),
             cpu_bits: Some(13),
@@ -170,8 +177,10 @@ mod tests {
 
     #[test]
     fn a_stock_kernel_and_root_give_addresses() {
-        let addresses = Choice::WithAddresses { cpu_bits: Some(13), functions: [4, 6] };
+        let with = |exits| Choice::WithAddresses { cpu_bits: Some(13), functions: [4, 6], exits };
+        let addresses = with(Some(8));
         assert_eq!(choose(&good()), addresses);
+        assert_eq!(choose(&Probe { exit_signals: None, ..good() }), with(None));
         // tiering on top of balancing changes nothing
         let tiering = Probe { numa_balancing: Some(3), ..good() };
         assert_eq!(choose(&tiering), addresses);
@@ -240,7 +249,8 @@ mod tests {
         assert!(missing.btf_problem.is_some());
         assert_eq!(missing.numa_balancing, None);
 
-        let btf = btf::tests::btf_with(&[("task_numa_fault", 4), ("mpol_misplaced", 3)]);
+        let functions = [("task_numa_fault", 4), ("mpol_misplaced", 3), ("exit_signals", 1)];
+        let btf = btf::tests::btf_with(&functions);
         put("sys/kernel/btf/vmlinux", &btf);
         put("proc/self/status", b"Name:\tx\nCapEff:\t000001ffffffffff\n");
         put("proc/sys/kernel/numa_balancing", b"1\n");

@@ -75,6 +75,7 @@ pub struct FaultStream {
     table: Maps,
     filter: Filter,
     lost: MapHandle,
+    exited: MapHandle,
     sampled: MapHandle,
     /// Whether faults on base pages stand for several.
     samples: bool,
@@ -93,16 +94,34 @@ impl FaultStream {
         Self::open_with_ring(choice, RING_BYTES)
     }
 
-    /// Loads and attaches what was chosen; `ring_bytes` is a power of two and at least a page.
+    /// Loads and attaches what was chosen; `ring_bytes` is a power of two and at least a page. Where those that end
+    /// cannot be counted, it does without.
     ///
     /// # Errors
     /// [`BpfError::Unavailable`] for that choice, or what the kernel refused.
     pub fn open_with_ring(choice: &Choice, ring_bytes: u32) -> Result<Self, BpfError> {
+        let opened = Self::open_all(choice, ring_bytes);
+        match (choice, &opened) {
+            (&Choice::WithAddresses { cpu_bits, functions, exits: Some(_) }, Err(error))
+                if !error.is_not_permitted() =>
+            {
+                let without = Choice::WithAddresses { cpu_bits, functions, exits: None };
+                Self::open_all(&without, ring_bytes)
+            }
+            _ => opened,
+        }
+    }
+
+    fn open_all(choice: &Choice, ring_bytes: u32) -> Result<Self, BpfError> {
         let (programs, cpu_bits, function): (&[&'static str], _, _) = match choice {
             // the address must be remembered by the time the first fault is forwarded
-            Choice::WithAddresses { cpu_bits, functions: [function, misplaced] } => {
+            Choice::WithAddresses { cpu_bits, functions: [function, misplaced], exits } => {
                 tell(c"fentry/mpol_misplaced", *misplaced)?;
-                (&["remember_address", "forward_with_address"], *cpu_bits, *function)
+                if let Some(exits) = exits {
+                    tell(c"fentry/exit_signals", *exits)?;
+                }
+                let all = &["remember_address", "forward_with_address", "count_exits"];
+                (&all[..2 + usize::from(exits.is_some())], *cpu_bits, *function)
             }
             Choice::WithoutAddresses { cpu_bits, function } => {
                 (&["forward_without_address"], *cpu_bits, *function)
@@ -142,6 +161,7 @@ impl FaultStream {
             table: Maps { watched: map(&object, "watched")?, filter: map(&object, "filter")? },
             filter: Filter::default(),
             lost: map(&object, "lost")?,
+            exited: map(&object, "exited")?,
             sampled: map(&object, "sampled")?,
             samples: false,
             with_addresses: matches!(choice, Choice::WithAddresses { .. }),
@@ -252,8 +272,11 @@ impl FaultSource for FaultStream {
     }
 
     fn lost(&self) -> u64 {
-        let slot = self.lost.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
-        slot.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
+        count(&self.lost)
+    }
+
+    fn exited(&self) -> u64 {
+        count(&self.exited)
     }
 }
 
@@ -264,6 +287,12 @@ impl Debug for FaultStream {
             .field("filter", &self.filter)
             .finish_non_exhaustive()
     }
+}
+
+/// What a map of one count holds.
+fn count(map: &MapHandle) -> u64 {
+    let slot = map.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok().flatten();
+    slot.and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }
 
 fn io_error(error: libbpf_rs::Error) -> io::Error {
@@ -287,13 +316,15 @@ mod tests {
     fn the_embedded_object_has_every_program_and_map_named_here() {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
         let maps: BTreeSet<_> = open.maps().map(|map| map.name().to_os_string()).collect();
-        for name in ["events", "watched", "filter", "lost", "pending", "sampled"] {
+        for name in ["events", "watched", "filter", "lost", "exited", "pending", "sampled"] {
             assert!(maps.contains(std::ffi::OsStr::new(name)), "no map {name}");
         }
         select(&mut open, &["forward_without_address"], 4096).unwrap();
         let programs: BTreeSet<_> =
             open.progs().map(|program| program.name().to_os_string()).collect();
-        for name in ["remember_address", "forward_with_address", "forward_without_address"] {
+        let names =
+            ["remember_address", "forward_with_address", "count_exits", "forward_without_address"];
+        for name in names {
             assert!(programs.contains(std::ffi::OsStr::new(name)), "no program {name}");
         }
     }

@@ -10,6 +10,7 @@
 //! | [`refusals`] | which memory could not be moved of late |
 //! | [`watch`] | whether faults tell of another phase |
 //! | [`controller`] | one turn of the loop, and what came of it |
+//! | [`exits`] | whether tasks that end are worth a look |
 //! | [`pace`] | how long to wait until the next turn |
 //!
 //! No clock and no thread: the caller sleeps and records.
@@ -17,6 +18,7 @@
 pub mod awake;
 pub mod controller;
 pub mod evidence;
+pub mod exits;
 pub mod gaps;
 pub mod pace;
 pub mod refusals;

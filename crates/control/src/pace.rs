@@ -8,6 +8,7 @@
 use numaherd_model::{EvidenceGrade, Nanos, Waiting};
 
 use crate::controller::Turn;
+use crate::exits::Exits;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
@@ -39,6 +40,7 @@ pub struct Pace {
     before: Nanos,
     /// Whether births ended this wait, and the one before.
     born: (bool, bool),
+    exits: Exits,
     /// Whether the turn before found others to be busy than the one before it, and that one too.
     renewed: (bool, bool),
 }
@@ -57,6 +59,7 @@ impl Pace {
             least: Pace::SOON,
             before: Nanos(0),
             born: (false, false),
+            exits: Exits::default(),
             renewed: (false, false),
         }
     }
@@ -75,6 +78,7 @@ impl Pace {
         self.born = (false, self.born.0);
         self.renewed = (found == Found::Others, self.renewed.0);
         let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
+        self.exits.turned(acted, (self.quick, slow));
         // Whoever begins starts others once; who does so all the time is over before it is known.
         let storm = self.is_storm() && !acted;
         let most = match found {
@@ -103,6 +107,11 @@ impl Pace {
     pub fn births_wake(&mut self, waited: Nanos) -> bool {
         self.born.0 = !self.born.1 && waited >= Pace::SOON;
         self.born.0
+    }
+
+    /// Whether a wait ends early, now and after so long, for tasks that have ended since the turn.
+    pub fn exits_wake(&mut self, now: Nanos, waited: Nanos) -> bool {
+        waited >= self.least && self.exits.wake(now)
     }
 
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.

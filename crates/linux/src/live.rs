@@ -162,6 +162,12 @@ impl LiveMachine {
         self.family.births_are_over(self.system.as_mut())
     }
 
+    /// How many tasks that had faulted have ended; 0 where that is not known. This costs next to nothing.
+    #[must_use]
+    pub fn exited(&self) -> u64 {
+        self.faults.as_ref().map_or(0, |faults| faults.exited())
+    }
+
     /// Faults that were lost because we were too slow.
     #[must_use]
     pub fn lost_faults(&self) -> u64 {

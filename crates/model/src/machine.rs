@@ -44,6 +44,11 @@ pub trait FaultSource {
 
     /// Faults lost since the start because nobody drained in time.
     fn lost(&self) -> u64;
+
+    /// How many tasks of these thread groups have ended that had faulted; 0 where that is not counted.
+    fn exited(&self) -> u64 {
+        0
+    }
 }
 
 /// A machine that can be looked at.

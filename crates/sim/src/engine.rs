@@ -161,6 +161,8 @@ pub(crate) struct Rest {
     pub bytes_before: f64,
     pub bytes_s: u64,
     pub ended: u64,
+    /// Whether it has faulted.
+    pub faulted: bool,
 }
 
 /// The blocks that a phase goes over, and the lines of each.
@@ -249,6 +251,8 @@ pub struct Sim {
     pub(crate) faults: Vec<HintingFault>,
     pub(crate) trace: Vec<TraceEvent>,
     pub(crate) left: usize,
+    /// Tasks that ended and had faulted.
+    pub(crate) exited: u64,
     pub(crate) spent: Nanos,
     /// And how long that took.
     pub(crate) took: Nanos,
@@ -307,6 +311,7 @@ impl Sim {
             faults: Vec::new(),
             trace: Vec::new(),
             left: 0,
+            exited: 0,
             spent: Nanos(0),
             took: Nanos(0),
             vetoed_rounds: 0,
@@ -459,12 +464,6 @@ impl Sim {
         &self.node_of
     }
 
-    /// Memory of processes that is in base pages.
-    #[must_use]
-    pub fn base_pages(&self) -> numaherd_model::Bytes {
-        numaherd_model::Bytes(if self.options.huge_pages { 0 } else { self.taken_by_processes() })
-    }
-
     /// All memory, in whosever hands.
     #[must_use]
     pub fn memory(&self) -> u64 {
@@ -472,7 +471,7 @@ impl Sim {
     }
 
     /// Bytes.
-    fn taken_by_processes(&self) -> u64 {
+    pub(crate) fn taken_by_processes(&self) -> u64 {
         let blocks: usize = self.processes.iter().map(|process| process.blocks.len()).sum();
         blocks as u64 * BLOCK_BYTES
     }

@@ -107,6 +107,7 @@ impl Sim {
     /// Shows the fault to whoever observes, as the kernel's stream has it. Small pages of a block
     /// are touched one after the other by the same task: they are shown as one.
     pub(crate) fn show(&mut self, touch: &Touch, home: NodeId, flags: u32, b: usize) {
+        self.rest[touch.task.tid as usize - 1].faulted = true;
         self.faults.push(HintingFault {
             time: touch.time,
             tid: touch.task.tid,

@@ -31,6 +31,18 @@ impl Sim {
     pub fn heard(&self) -> &[HintingFault] {
         &self.faults
     }
+
+    /// How many tasks that had faulted have ended.
+    #[must_use]
+    pub fn exited(&self) -> u64 {
+        self.exited
+    }
+
+    /// Memory of processes that is in base pages.
+    #[must_use]
+    pub fn base_pages(&self) -> Bytes {
+        Bytes(if self.options.huge_pages { 0 } else { self.taken_by_processes() })
+    }
 }
 
 impl Observe for Sim {

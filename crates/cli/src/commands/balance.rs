@@ -236,6 +236,7 @@ impl Runner {
             if let Some(whom) = self.targets.look()? {
                 self.machine.retarget(whom.named, whom.busy);
             }
+            let exited = self.machine.exited();
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
@@ -312,7 +313,8 @@ impl Runner {
                                 && self.pace.births_wake(waited)
                     }
                 };
-                if wakes {
+                let now = clock::monotonic();
+                if wakes || self.machine.exited() != exited && self.pace.exits_wake(now, waited) {
                     break;
                 }
                 std::thread::sleep(left.min(nap));

@@ -34,6 +34,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     sim.set_scan(scan.knobs(topology));
     let mut next = Nanos(0);
     while sim.advance(next) {
+        let exited = sim.exited();
         let turn = match controller.turn(sim) {
             Ok(turn) => turn,
             Err(WorldError::NoTasks) => break,
@@ -66,7 +67,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
                 true => controller.is_stirred(sim.heard()),
                 false => pace.wakes(waited, sim.heard().len()),
             };
-            if wakes {
+            if wakes || sim.exited() != exited && pace.exits_wake(sim.time(), waited) {
                 next = sim.time();
             }
         }

@@ -13,6 +13,9 @@ use crate::transcript::{program, run};
 /// huge pages.
 const FEWEST_FAULTS: u64 = 50;
 
+/// All of them fault, and end.
+const THREADS: u64 = 8;
+
 #[test]
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn hinting_faults_arrive_on_every_kernel() {
@@ -40,6 +43,8 @@ fn hinting_faults_arrive_on_every_kernel() {
         assert_eq!(number_after(line, "with address "), faults, "{transcript}");
         // Their own stacks and code fault too.
         assert!(number_after(line, "inside the array ") * 2 > faults, "{transcript}");
+        let ended = format!(" {THREADS} threads ended");
+        assert!(lost.is_some_and(|line| line.ends_with(&ended)), "{transcript}");
         bench.left_nothing();
     }
 }

@@ -221,6 +221,7 @@ impl Sim {
             bytes_before: 0.0,
             bytes_s: 0,
             ended: 0,
+            faulted: false,
         });
         // Until it begins, this says when.
         let begin = (index as u64 + 1) * START_GAP_NS + self.start.below(START_GAP_NS);

@@ -310,6 +310,7 @@ impl Sim {
         self.release_lock(t);
         self.tasks[t].state = State::Done;
         self.rest[t].ended = self.now;
+        self.exited += u64::from(self.rest[t].faulted);
         self.left -= 1;
         let (ns, task) = (self.now, t as u32 + 1);
         self.note(TraceEvent::Ended { ns, task });
