@@ -8,6 +8,7 @@ use numaherd_model::{
 
 use crate::awake::Awake;
 use crate::evidence::Evidence;
+use crate::fewer::Fewer;
 use crate::gaps::Gaps;
 use crate::refusals::Refusals;
 use crate::unmapped::Unmapped;
@@ -66,6 +67,12 @@ impl Turn {
         tasks.iter().all(|task| task.age < BEGUN && task.home.is_none())
     }
 
+    /// Whether some process has fewer busy tasks since this turn.
+    #[must_use]
+    pub fn has_fewer(&self) -> bool {
+        self.snapshot.fewer.iter().any(|(_, since)| *since == self.snapshot.time)
+    }
+
     /// Whether little is left to find out: nothing was planned, nearly all is local, and nobody has just begun.
     #[must_use]
     pub fn rests(&self) -> bool {
@@ -91,6 +98,7 @@ pub struct Controller<P> {
     /// None where only faults are to tell.
     gaps: Option<Gaps>,
     awake: Awake,
+    fewer: Fewer,
     refusals: Refusals,
     watch: Watch,
     /// Another phase began of which the placement has not been told.
@@ -114,6 +122,7 @@ impl<P: Placement> Controller<P> {
             unmapped: Unmapped::default(),
             gaps,
             awake,
+            fewer: Fewer::default(),
             refusals,
             watch,
             untold,
@@ -185,6 +194,7 @@ impl<P: Placement> Controller<P> {
         self.faults.clear();
         let mut snapshot = machine.observe(&mut self.faults)?;
         let looks_again = self.awake.settle(&mut snapshot);
+        self.fewer.fill(&mut snapshot);
         snapshot.stirred = self.watch.is_stirred(&self.faults);
         // Of those that tell of another phase, the first may be of the one before.
         let (before, since) = watch::split(&self.faults);

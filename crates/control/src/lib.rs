@@ -11,6 +11,7 @@
 //! | [`watch`] | whether faults tell of another phase |
 //! | [`controller`] | one turn of the loop, and what came of it |
 //! | [`exits`] | whether tasks that end are worth a look |
+//! | [`fewer`] | whether a process has fewer busy tasks than before, since some ended |
 //! | [`pace`] | how long to wait until the next turn |
 //!
 //! No clock and no thread: the caller sleeps and records.
@@ -19,6 +20,7 @@ pub mod awake;
 pub mod controller;
 pub mod evidence;
 pub mod exits;
+pub mod fewer;
 pub mod gaps;
 pub mod pace;
 pub mod refusals;

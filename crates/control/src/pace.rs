@@ -86,6 +86,11 @@ impl Pace {
             Found::Others if storm => slow,
             Found::More | Found::Others => self.quick,
             Found::Nothing => SLOW.0,
+            // Whether the others go on, the next looks tell.
+            Found::Fewer => {
+                self.wait = self.quick.min(self.wait);
+                slow
+            }
             Found::Converged => slow,
         };
         self.wait = if acted { self.quick } else { Nanos((self.wait.0 * 2).min(most.0)) };
@@ -132,6 +137,8 @@ pub enum Found {
     Nothing,
     /// That others are busy than in the turn before.
     Others,
+    /// That a process has fewer busy tasks than in the turn before.
+    Fewer,
     /// That all has settled.
     Converged,
 }
@@ -145,6 +152,7 @@ impl Found {
         match (turn.is_settled(), turn.faults < WORTH_A_LOOK) {
             _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
             _ if turn.renewed => Found::Others,
+            _ if turn.has_fewer() => Found::Fewer,
             (true, _) => Found::Converged,
             (_, true) if by_faults && !turn.has_just_begun() => Found::Nothing,
             _ => Found::More,

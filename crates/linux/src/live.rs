@@ -399,6 +399,7 @@ impl Observe for LiveMachine {
             resident: Vec::new(),
             grade: EvidenceGrade::None,
             stirred: false,
+            fewer: Vec::new(),
             kernel_tiering,
             costs: Costs { page_move: self.mover.page_move(), fault: self.fault },
         };

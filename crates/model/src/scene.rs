@@ -76,6 +76,7 @@ impl Scene {
                 resident: Vec::new(),
                 grade: EvidenceGrade::HintingFaults,
                 stirred: false,
+                fewer: Vec::new(),
                 kernel_tiering: false,
                 costs: Costs::default(),
             },

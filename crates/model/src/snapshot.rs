@@ -236,6 +236,10 @@ pub struct Snapshot {
     /// Since all had converged, faults have come that tell of another phase. (The loop fills it in.)
     #[serde(default)]
     pub stirred: bool,
+    /// Processes that have fewer busy tasks than before, since some ended, and when that was seen last; ascending. (The
+    /// loop fills it in.)
+    #[serde(default)]
+    pub fewer: Vec<(ProcessId, Nanos)>,
     /// Whether the kernel moves pages between tiers: then we move none.
     pub kernel_tiering: bool,
     /// What acting costs here, measured while acting.

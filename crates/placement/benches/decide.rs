@@ -129,6 +129,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         sharing: (0..tasks.div_ceil(THREADS)).map(sharing).collect(),
         grade: EvidenceGrade::HintingFaults,
         stirred: false,
+        fewer: Vec::new(),
         resident: Vec::new(),
         kernel_tiering: false,
         costs: Default::default(),

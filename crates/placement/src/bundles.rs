@@ -6,12 +6,12 @@
 //! ([`crate::teams`]), they are spread over the region's team.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
-use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
+use numaherd_model::{ProcessId, Region, RegionUse, Snapshot, TaskId};
 use smallvec::{SmallVec, smallvec};
 
 use crate::demand::{Amounts, Bundle, DemandTask, Nodes, Regions, SHARE, SLIT_UNIT};
+use crate::horizon::Horizons;
 use crate::leaders;
 use crate::objects::twins;
 use crate::part::{self, Part};
@@ -34,14 +34,6 @@ const LITTLE_SHARED_PERMILLE: u64 = 150;
 /// What a second lost in each second weighs: at SLIT 20 a memory-bound task is taken to lose half of its time.
 /// Guessed; it only weighs moving pages against leaving them.
 pub const WHOLE_TASK: u64 = 2 * SHARE * 10 * SLIT_UNIT;
-
-/// Times its task's age that memory of one task is taken to be used at most. Guessed: threads come and go with
-/// the work at hand, and processes with the program.
-const BEYOND_TASK: u64 = 4;
-
-/// Bounds on how long memory is taken to be used: as long as its process has lived (Lindy), and no longer than
-/// [`BEYOND_TASK`] where one task uses it, within these.
-const HORIZON: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(60_000_000_000));
 
 /// Busy tasks of a process beyond which its memory is taken to be shared wholly or not at all.
 const MANY_MATES: usize = 64;
@@ -367,23 +359,18 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     for (task, faults) in tasks.iter_mut().zip(&all_faults) {
         task.evidence = task.evidence.max(*faults);
     }
-    let ages = process_ages(snapshot);
+    let horizons = Horizons::new(snapshot);
     let bundle = |(b, group): (usize, Group)| {
         let Group { mut users, regions, stays } = group;
-        let mut age = Nanos(0);
-        let several = users.len() > 1;
+        let horizon = horizons.of(&users);
         for (task, faults) in &mut users {
             let seen = &snapshot.tasks[*task];
-            let of_process = ages[*task];
-            let alone = of_process.min(Nanos(seen.age.0.saturating_mul(BEYOND_TASK)));
-            age = age.max(if several { of_process } else { alone });
             let busy = u64::from(seen.busy_permille.min(1000));
             *faults = SHARE * busy / 1000 * *faults / all_faults[*task].max(1);
             tasks[*task].bundles.push((b, *faults));
         }
         let pages = pages_of(snapshot, &regions);
         let (forbidden, nowhere) = forbidden(snapshot, &regions);
-        let horizon = age.clamp(HORIZON.0, HORIZON.1);
         Bundle {
             page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0,
             known: pages.iter().map(|(_, pages)| pages).sum(),
@@ -395,18 +382,6 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
         }
     };
     groups.into_iter().enumerate().map(bundle).collect()
-}
-
-/// How old the process of each task is: its oldest. Tasks of a process mostly follow each other.
-pub fn process_ages(snapshot: &Snapshot) -> Vec<Nanos> {
-    let of_process = || snapshot.tasks.chunk_by(|a, b| a.process == b.process);
-    let mut oldest: BTreeMap<ProcessId, Nanos> = BTreeMap::new();
-    for task in of_process().flat_map(|tasks| tasks.iter().max_by_key(|task| task.age)) {
-        let age = oldest.entry(task.process).or_default();
-        *age = task.age.max(*age);
-    }
-    let ages = |tasks: &[Task]| std::iter::repeat_n(oldest[&tasks[0].process], tasks.len());
-    of_process().flat_map(ages).collect()
 }
 
 /// Nodes that some regions may not be on, by index, and whether those are all that have memory: what several processes
@@ -462,19 +437,5 @@ mod tests {
         };
         assert_eq!([told(0, 0), told(31, 0), told(32, 0)], [Some(1000), Some(1000), Some(0)]);
         assert_eq!([told(0, 1), told(31, 1)], [None, Some(0)]);
-    }
-
-    #[test]
-    fn what_several_use_is_moved_for_as_long_as_their_process_lives() {
-        let mut scene = numaherd_model::scene::Scene::two_by_four();
-        (1..=3).for_each(|tid| scene.task(tid, 0, if tid == 1 { 0 } else { 1000 }));
-        scene.region(0, &[(2, 400)], &[(1, 512)]);
-        scene.region(1, &[(2, 400), (3, 400)], &[(1, 512)]);
-        scene.edit().tasks[1..].iter_mut().for_each(|task| task.age = Nanos(2_000_000_000));
-        scene.edit().costs.page_move = Nanos(100_000);
-        let demand = crate::demand::Demand::new(&scene.snapshot());
-        let cost = |users: usize| demand.bundles.iter().find(|b| b.users.len() == users);
-        let [alone, shared] = [1, 2].map(|users| cost(users).unwrap().page_cost);
-        assert_eq!((alone, shared), (25_000, 20_000), "of 8 s and of 10");
     }
 }

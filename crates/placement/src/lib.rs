@@ -6,6 +6,7 @@
 //! | [`herd`] | our placement: holds the pieces below together, remembers what it placed when |
 //! | [`demand`] | from a snapshot to an assignment problem in integers |
 //! | [`bundles`] | its larger half: who uses which memory |
+//! | [`horizon`] | how long memory is taken to be used |
 //! | [`teams`] | which tasks of a process share memory |
 //! | [`sharing`] | what follows if those share all of it of whom that is not known |
 //! | [`early`] | where tasks belong before that is known |
@@ -36,6 +37,7 @@ pub mod demand;
 pub mod early;
 pub mod exact;
 pub mod herd;
+pub mod horizon;
 pub mod interleave;
 pub mod kernels;
 pub mod leaders;

@@ -83,6 +83,7 @@ impl Observe for Sim {
             resident: Vec::new(),
             grade: EvidenceGrade::HintingFaults,
             stirred: false,
+            fewer: Vec::new(),
             kernel_tiering: false,
             costs: Costs {
                 page_move: Nanos((block_ns / BLOCK_PAGES).max(1)),

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{Action, Nanos, ProcessId, RegionId, Snapshot};
 
 use super::SETTLE;
-use crate::bundles::process_ages;
+use crate::horizon::process_ages;
 
 /// Regions that were moved, or shared out, each with when it may be again.
 #[derive(Debug, Default)]
