@@ -202,7 +202,8 @@ impl Checker {
         let Some(state) = snapshot.node(to).filter(|_| memory > 0) else {
             return Some(Problem::NoSuchNode(to));
         };
-        if !snapshot.allows_memory(id.process, to) {
+        let is_limited = !snapshot.mems_allowed.is_empty();
+        if is_limited && !snapshot.mappers(id).all(|process| snapshot.allows_memory(process, to)) {
             return Some(Problem::Forbidden(to));
         }
         if planned.regions.contains(&id) {
@@ -258,10 +259,10 @@ impl Checker {
 
 /// Whether a task's owner allows it CPUs on a node that its memory may be on.
 fn has_cpus_by_its_memory(snapshot: &Snapshot, task: &Task) -> bool {
+    let cpus = snapshot.open_to(task);
     let mut nodes = snapshot.topology.nodes.iter();
     nodes.any(|node| {
-        snapshot.allows_memory(task.process, node.id)
-            && !node.cpus.intersection(&task.cpus_owner).is_empty()
+        snapshot.allows_memory(task.process, node.id) && !node.cpus.intersection(&cpus).is_empty()
     })
 }
 

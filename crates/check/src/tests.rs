@@ -2,7 +2,7 @@
 
 use super::*;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
-use numaherd_model::{Bytes, CpuId, Reason};
+use numaherd_model::{Bytes, CpuId, ObjectId, ProcessId, Reason, SharedRange};
 
 const REGION: RegionId = RegionId { process: PROCESS, start: 1 << 30 };
 
@@ -171,4 +171,29 @@ fn memory_stays_within_its_cpuset_and_tasks_come_no_farther_away_from_it() {
     confined.tasks[0].last_cpu = CpuId(0);
     confined.tasks[0].cpus_owner = "2-3".parse().unwrap();
     assert_eq!(review(&mut Checker::new(), &confined, &[place(1, 1, "2-3")]), [None]);
+    // Nor anywhere but on CPUs that are set apart.
+    confined.tasks[0].cpus_owner = "0-3".parse().unwrap();
+    confined.isolated = "0-1".parse().unwrap();
+    assert_eq!(review(&mut Checker::new(), &confined, &[place(1, 1, "2-3")]), [None]);
+}
+
+#[test]
+fn memory_of_several_processes_stays_within_the_cpuset_of_each() {
+    let mut shared = snapshot(1);
+    let own = shared.tasks[0].process;
+    let other = ProcessId { tgid: own.tgid + 1, start: 1 };
+    let object = ObjectId { device: 1, inode: 7 };
+    let range = |process, start, offset| {
+        let len = Bytes(2 << 20);
+        SharedRange { process, start, len, object, offset }
+    };
+    let start = REGION.start;
+    shared.common = vec![range(own, start, 0), range(other, 5 << 30, 0)];
+    assert_eq!(review(&mut Checker::new(), &shared, &[pages(1, 1)]), [None]);
+    shared.forbid_memory(other, NodeId(1));
+    let found = review(&mut Checker::new(), &shared, &[pages(1, 1)]);
+    assert_eq!(found, [Some(Problem::Forbidden(NodeId(1)))]);
+    // Another piece of that object.
+    shared.common[1] = range(other, 5 << 30, 2 << 20);
+    assert_eq!(review(&mut Checker::new(), &shared, &[pages(1, 1)]), [None]);
 }

@@ -369,6 +369,34 @@ impl Snapshot {
         self.mems_allowed_of(process).is_none_or(|nodes| nodes.contains(node))
     }
 
+    /// The processes that map some of what a region is of, its own first; others as often as they map it.
+    pub fn mappers(&self, region: RegionId) -> impl Iterator<Item = ProcessId> + '_ {
+        let len = self.region(region).map_or(0, |region| region.len.0);
+        let meets = move |range: &&SharedRange| {
+            range.process == region.process
+                && range.start < region.start + len
+                && region.start < range.end()
+        };
+        let others = self.common.iter().filter(meets).flat_map(move |own| {
+            // From where to where of the object.
+            let place = |address: u64| own.offset + address.clamp(own.start, own.end()) - own.start;
+            let (from, to) = (place(region.start), place(region.start + len));
+            let same = move |other: &&SharedRange| {
+                let begins = other.offset;
+                other.object == own.object && begins < to && from < begins + other.len.0
+            };
+            self.common.iter().filter(same).map(|other| other.process)
+        });
+        std::iter::once(region.process).chain(others)
+    }
+
+    /// The CPUs that a task may be given: its owner's, without those set apart unless it has no others.
+    #[must_use]
+    pub fn open_to(&self, task: &Task) -> CpuSet {
+        let shared = task.cpus_owner.difference(&self.isolated);
+        if shared.is_empty() { task.cpus_owner.clone() } else { shared }
+    }
+
     /// A process's memory may not be on this node either.
     pub fn forbid_memory(&mut self, process: ProcessId, node: NodeId) {
         let found = self.mems_allowed.binary_search_by_key(&process, |allowed| allowed.process);

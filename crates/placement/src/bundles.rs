@@ -194,6 +194,8 @@ pub fn may_be_teams(snapshot: &Snapshot) -> bool {
 struct Group {
     users: Amounts,
     regions: Regions,
+    /// All of several processes that are the same memory, where that is so.
+    twins: Regions,
     stays: bool,
 }
 
@@ -248,7 +250,7 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
         }
         let users = users_of(region, &mut known, mates);
         if !users.is_empty() {
-            apart.push(Group { users, regions: smallvec![r], stays });
+            apart.push(Group { users, regions: smallvec![r], twins: smallvec![], stays });
         }
     }
     apart.extend(twins.iter().map(|twins| common(snapshot, &mut known, &all_mates, twins)));
@@ -259,6 +261,7 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
         let same = group.stays == next.stays && group.tasks().eq(next.tasks());
         if same {
             group.regions.append(&mut next.regions);
+            group.twins.append(&mut next.twins);
             group.users.iter_mut().zip(&next.users).for_each(|(sum, user)| sum.1 += user.1);
         }
         same
@@ -266,7 +269,7 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
     for Commons { mates, stays, faults, regions } in commons.into_iter().filter(|c| c.faults > 0) {
         let each = faults.div_ceil(mates.tasks.len().max(1) as u64);
         let users = mates.tasks.iter().map(|&task| (task, each)).collect();
-        apart.push(Group { users, regions, stays });
+        apart.push(Group { users, regions, twins: smallvec![], stays });
     }
     apart
 }
@@ -289,7 +292,7 @@ fn common(
     let most = |r: &usize| (snapshot.regions[*r].known_pages(), std::cmp::Reverse(*r));
     let regions = twins.iter().copied().max_by_key(most).into_iter().collect();
     let stays = twins.iter().any(|&r| snapshot.regions[r].stays) || snapshot.kernel_tiering;
-    Group { users, regions, stays }
+    Group { users, regions, twins: twins.iter().copied().collect(), stays }
 }
 
 /// A region's users but those who hardly use it.
@@ -361,7 +364,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     }
     let horizons = Horizons::new(snapshot);
     let bundle = |(b, group): (usize, Group)| {
-        let Group { mut users, regions, stays } = group;
+        let Group { mut users, regions, twins, stays } = group;
         let horizon = horizons.of(&users);
         for (task, faults) in &mut users {
             let seen = &snapshot.tasks[*task];
@@ -370,7 +373,8 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
             tasks[*task].bundles.push((b, *faults));
         }
         let pages = pages_of(snapshot, &regions);
-        let (forbidden, nowhere) = forbidden(snapshot, &regions);
+        let all = if twins.is_empty() { &regions } else { &twins };
+        let (forbidden, nowhere) = forbidden(snapshot, all);
         Bundle {
             page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0,
             known: pages.iter().map(|(_, pages)| pages).sum(),

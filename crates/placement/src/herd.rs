@@ -333,7 +333,9 @@ impl Herd {
             let squeezed = self.mechanisms.relief
                 && waits.is_squeezed(task)
                 && !waits.is_for_ours(demand, i, now)
-                && room.get_or_insert_with(|| relief::Room::new(demand)).is_elsewhere(demand, i);
+                && room
+                    .get_or_insert_with(|| relief::Room::new(demand))
+                    .is_elsewhere(demand, snapshot, i);
             let reason = if task.fixed {
                 Reason::NotOurs
             } else if squeezed {

@@ -67,8 +67,8 @@ pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
         }
         let Some(unseen) = unseen(snapshot, demand, bundle) else { continue };
         let lies = lies(demand, bundle, &unseen);
-        if pays(demand, bundle, &lies, weights, &nodes) {
-            let mut parts = Parts::new(demand, bundle, lies, &nodes);
+        if let Some(to) = pays(demand, bundle, &lies, weights, &nodes) {
+            let mut parts = Parts::new(demand, bundle, lies, &nodes, to);
             for &r in &bundle.regions {
                 let Some((to, pages)) = parts.next(snapshot, r).filter(|(_, p)| *p <= left) else {
                     continue;
@@ -98,7 +98,8 @@ pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
         if strays.is_empty() || !comes_nearer(demand, bundle, weights, &nodes, &strays) {
             continue;
         }
-        let mut parts = Parts::new(demand, bundle, lies(demand, bundle, &[]), &nodes);
+        let lies = lies(demand, bundle, &[]);
+        let mut parts = Parts::new(demand, bundle, lies, &nodes, nodes.clone());
         for &r in &bundle.regions {
             let at = most_of(&snapshot.regions[r]);
             let at = at.and_then(|at| demand.nodes.binary_search(&at).ok());
@@ -205,17 +206,18 @@ pub fn in_earnest(
     (nodes.len() > 1).then_some(nodes)
 }
 
-/// Whether equal parts on these nodes bring the worst placed users clearly nearer, by more than
-/// moving costs.
+/// Where memory has to go for parts on these nodes to be equal, if that brings the worst placed users clearly nearer,
+/// by more than moving costs; or where a memory that carries all it can gives up what is more than its part
+/// to others, those others.
 fn pays(
     demand: &Demand,
     bundle: &Bundle,
     lies: &[u64],
     weights: &[(usize, u64)],
     nodes: &[usize],
-) -> bool {
+) -> Option<Vec<usize>> {
     if bundle.known == 0 {
-        return false;
+        return None;
     }
     let known: u64 = lies.iter().sum();
     let far = |pages: &[u64]| {
@@ -235,8 +237,12 @@ fn pays(
     let arriving: u64 = nodes.iter().map(|&node| fair.saturating_sub(lies[node])).sum();
     let gain = weight.saturating_mul(nearer) / MILLI;
     let cost = arriving.saturating_mul(bundle.page_cost);
-    nearer * 1000 >= then * CLEAR_PERMILLE && gain > cost
-        || relief(demand, lies, nodes, fair).saturating_mul(weight) > cost
+    if nearer * 1000 >= then * CLEAR_PERMILLE && gain > cost {
+        return Some(nodes.to_vec());
+    }
+    let has_room = |node: &&usize| !demand.bandwidth.full[**node];
+    let relieves = relief(demand, lies, nodes, fair).saturating_mul(weight) > cost;
+    relieves.then(|| nodes.iter().filter(has_room).copied().collect())
 }
 
 /// What each user gains where a memory that carries all it can gives up what is more than its part, and another has
@@ -259,6 +265,8 @@ fn relief(demand: &Demand, lies: &[u64], nodes: &[usize], fair: u64) -> u64 {
 struct Parts<'a> {
     demand: &'a Demand,
     nodes: &'a [usize],
+    /// Those of them that get more.
+    to: Vec<usize>,
     /// Known pages on each node of the machine, as planned so far.
     have: Vec<u64>,
     /// Room left on each.
@@ -273,10 +281,11 @@ impl Parts<'_> {
         bundle: &Bundle,
         have: Vec<u64>,
         nodes: &'a [usize],
+        to: Vec<usize>,
     ) -> Parts<'a> {
         let mean = bundle.known / (bundle.regions.len() as u64).max(1);
         let least = MIN_KNOWN_PAGES.max(mean / SMALL);
-        Parts { demand, nodes, have, room: demand.room.clone(), least }
+        Parts { demand, nodes, to, have, room: demand.room.clone(), least }
     }
 
     /// Where a region goes, and how many pages are expected to move: to the node that has least,
@@ -286,7 +295,7 @@ impl Parts<'_> {
         let at = most_of(region).filter(|_| !region.rests)?;
         let at = self.demand.nodes.binary_search(&at).ok()?;
         let known = region.known_pages().0;
-        let &to = self.nodes.iter().min_by_key(|&&node| (self.have[node], node))?;
+        let &to = self.to.iter().min_by_key(|&&node| (self.have[node], node))?;
         let stranger = !self.nodes.contains(&at);
         let fairer = stranger || self.have[at] >= self.have[to] + 2 * known;
         let pages = expected_pages(snapshot, r, self.demand.nodes[to]);

@@ -104,6 +104,17 @@ mod tests {
     }
 
     #[test]
+    fn it_may_be_where_each_that_maps_it_may_have_memory() {
+        for tgid in [1, 3] {
+            let mut scene = pairs();
+            scene.edit().forbid_memory(process(tgid), NodeId(1));
+            let demand = Demand::new(&scene.snapshot());
+            let may = |bundle: usize| demand.takes(&demand.bundles[bundle], 1);
+            assert_eq!([may(0), may(1)], [false, true], "of process {tgid}");
+        }
+    }
+
+    #[test]
     fn pieces_are_matched_wherever_a_mapping_begins() {
         let mut scene = pairs();
         let snapshot = scene.edit();

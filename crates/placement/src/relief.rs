@@ -13,7 +13,7 @@
 //! Example: unplaced, a task waited 5 % of the time; now 30 %, and node 1 has a CPU to spare: it
 //! is let go. Had it waited 20 % before, or were a task to every CPU, it would stay.
 
-use numaherd_model::{Nanos, Task};
+use numaherd_model::{Nanos, Snapshot, Task};
 
 use crate::demand::Demand;
 use crate::herd::PATIENCE;
@@ -97,12 +97,14 @@ impl Room {
         Room(demand.open.iter().zip(loads).map(|(open, load)| open.saturating_sub(load)).collect())
     }
 
-    /// Whether another node has such a CPU for a task that its owner allows there; takes it, if so.
-    pub fn is_elsewhere(&mut self, demand: &Demand, task: usize) -> bool {
+    /// Whether another node has such a CPU for a task that its owner allows there; takes it, if so. It is its
+    /// owner's CPUs that it gets back, wherever its memory may be.
+    pub fn is_elsewhere(&mut self, demand: &Demand, snapshot: &Snapshot, task: usize) -> bool {
         let here = demand.tasks[task].now;
-        let fits = |node: &usize| {
-            *node != here && self.0[*node] > 0 && !demand.cpus(task, *node).is_empty()
-        };
+        let open = snapshot.open_to(&snapshot.tasks[task]);
+        let has_cpus =
+            |node: usize| !snapshot.topology.nodes[node].cpus.intersection(&open).is_empty();
+        let fits = |node: &usize| *node != here && self.0[*node] > 0 && has_cpus(*node);
         let Some(node) = (0..self.0.len()).find(fits) else { return false };
         self.0[node] -= 1;
         true
@@ -138,6 +140,18 @@ mod tests {
     #[test]
     fn a_task_whose_wait_doubled_is_let_go_and_then_left_alone() {
         let mut scene = placed();
+        let released_first = |scene: &mut Scene| {
+            let mut herd = Herd::new();
+            herd.decide(&scene.snapshot());
+            let mut squeezed = scene.snapshot();
+            squeezed.tasks[0].waiting_permille = 300;
+            squeezed.time.0 += 100_000_000;
+            released(&herd.decide(&squeezed))
+        };
+        // Though its memory may be nowhere else.
+        let mut confined = placed();
+        confined.edit().forbid_memory(numaherd_model::scene::PROCESS, numaherd_model::NodeId(1));
+        assert_eq!([&mut scene, &mut confined].map(released_first), [[1], [1]]);
         let mut herd = Herd::new();
         herd.decide(&scene.snapshot());
         scene.edit().tasks[0].waiting_permille = 300;

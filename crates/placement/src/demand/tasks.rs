@@ -33,7 +33,7 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
         let mems = snapshot.mems_allowed_of(task.process).map(|mems| (mems, now));
         let (mask, has_choice) =
             *mask_of.entry((&task.cpus_owner, only, mems)).or_insert_with(|| {
-                let mut cpus = mask(snapshot, &task.cpus_owner, only);
+                let mut cpus = mask(snapshot, &snapshot.open_to(task), only);
                 let has_choice = cpus.iter().filter(|cpus| !cpus.is_empty()).count() > 1;
                 if let Some((mems, now)) = mems {
                     keep_beside(mems, now, nodes, &mut cpus);
@@ -57,11 +57,8 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
     (tasks, masks)
 }
 
-/// The CPUs of each node that a task may be given: its owner's, without those set apart unless it
-/// has no others; a fixed task's only on the node where it is.
-fn mask(snapshot: &Snapshot, owner: &CpuSet, only: Option<usize>) -> Vec<CpuSet> {
-    let shared = owner.difference(&snapshot.isolated);
-    let cpus = if shared.is_empty() { owner } else { &shared };
+/// Of the CPUs that a task may be given, those of each node; a fixed task's only on the node where it is.
+fn mask(snapshot: &Snapshot, cpus: &CpuSet, only: Option<usize>) -> Vec<CpuSet> {
     let of = |(n, node): (usize, &Node)| match only {
         Some(only) if only != n => CpuSet::new(),
         _ => node.cpus.intersection(cpus),

@@ -37,7 +37,7 @@ fn one_of_sixteen_too_many_goes_and_what_is_small_stays() {
 /// memory is on the first, which carries so many of 900 MB/s.
 #[test]
 fn around_a_node_whose_memory_is_full_parts_are_equal_though_nobody_comes_nearer() {
-    let moved = |carried: u64, others: u64| {
+    let moved = |carried: [u64; 4]| {
         let mut scene = Scene::even(4, 1);
         let far = |a: usize, b: usize| match (a == b, a.min(b)) {
             (true, _) => 10,
@@ -52,14 +52,14 @@ fn around_a_node_whose_memory_is_full_parts_are_equal_though_nobody_comes_nearer
         scene.shared(100, 75);
         let traffic = &mut scene.edit().traffic;
         traffic.most = (0..4).map(|node| (NodeId(node), 900_000_000)).collect();
-        traffic.carried = (0..4)
-            .map(|n| (NodeId(n), 1_000_000 * if n == 0 { carried } else { others }))
-            .collect();
+        let carried = carried.map(|megabytes| megabytes * 1_000_000);
+        traffic.carried = (0..).map(NodeId).zip(carried).collect();
         planned_to(&scene)
     };
-    assert_eq!(moved(897, 0), [2, 2, 2]);
-    assert_eq!(moved(600, 0), [0; 3], "it carries more");
-    assert_eq!(moved(897, 897), [0; 3], "so do the others' no more");
+    assert_eq!(moved([897, 0, 0, 0]), [2, 2, 2]);
+    assert_eq!(moved([600, 0, 0, 0]), [0; 3], "it carries more");
+    assert_eq!(moved([897; 4]), [0; 3], "so do the others' no more");
+    assert_eq!(moved([897, 897, 0, 0]), [0, 3, 2], "and one of the others no more");
 }
 
 /// Regions that go to nodes 1 to 3.
