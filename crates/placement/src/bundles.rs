@@ -15,6 +15,7 @@ use crate::horizon::Horizons;
 use crate::leaders;
 use crate::objects::twins;
 use crate::part::{self, Part};
+use crate::strangers::{self, Stranger};
 use crate::teams;
 
 /// A user with fewer faults in a region than 1 in this many of its heaviest user's is left out.
@@ -362,6 +363,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     for (task, faults) in tasks.iter_mut().zip(&all_faults) {
         task.evidence = task.evidence.max(*faults);
     }
+    let strangers = strangers::of(snapshot, tasks);
     let horizons = Horizons::new(snapshot);
     let bundle = |(b, group): (usize, Group)| {
         let Group { mut users, regions, twins, stays } = group;
@@ -385,7 +387,23 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
             forbidden,
         }
     };
-    groups.into_iter().enumerate().map(bundle).collect()
+    let mut bundles: Vec<Bundle> = groups.into_iter().enumerate().map(bundle).collect();
+    for Stranger { task, pages } in strangers {
+        let busy = u64::from(snapshot.tasks[task].busy_permille.min(1000));
+        let weight = SHARE * busy / 1000;
+        tasks[task].bundles.push((bundles.len(), weight));
+        let users = smallvec![(task, weight)];
+        bundles.push(Bundle {
+            page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizons.of(&users).0,
+            known: pages.iter().map(|(_, pages)| pages).sum(),
+            pages,
+            users,
+            regions: Regions::new(),
+            stays: false,
+            forbidden: Nodes::new(),
+        });
+    }
+    bundles
 }
 
 /// Nodes that some regions may not be on, by index, and whether those are all that have memory: what several processes

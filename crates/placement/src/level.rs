@@ -79,7 +79,9 @@ fn has_hardly_others(demand: &Demand, task: &DemandTask, node: usize) -> bool {
 fn own_coming(demand: &Demand, task: &DemandTask, node: usize) -> u64 {
     let comes = |&&(b, weight): &&(usize, u64)| {
         let bundle = &demand.bundles[b];
-        let own = bundle.users.len() == 1 && !bundle.stays;
+        // What no fault has shown nobody knows to bring.
+        let shown = !bundle.regions.is_empty();
+        let own = bundle.users.len() == 1 && !bundle.stays && shown;
         own && demand.best_memory(bundle, &[(node, weight)]).0 == node
     };
     task.bundles.iter().filter(comes).map(|(_, weight)| weight).sum()

@@ -9,6 +9,7 @@
 //! | [`horizon`] | how long memory is taken to be used |
 //! | [`teams`] | which tasks of a process share memory |
 //! | [`sharing`] | what follows if those share all of it of whom that is not known |
+//! | [`strangers`] | where those have their memory of whom nothing is known yet |
 //! | [`early`] | where tasks belong before that is known |
 //! | [`tables`] | what page tables tell before faults do |
 //! | [`whole`] | where nothing else does: who is placed whole, and who is left alone |
@@ -54,6 +55,7 @@ pub mod scan;
 pub mod search;
 pub mod sharing;
 mod spread;
+pub mod strangers;
 pub mod tables;
 pub mod teams;
 pub mod turns;
