@@ -111,7 +111,13 @@ impl Task {
     /// Whether it has enough to do to claim a CPU, however seldom it gets one.
     #[must_use]
     pub fn claims_cpu(&self) -> bool {
-        self.busy_permille + self.waiting_permille >= CLAIMS_A_CPU
+        self.wanted_permille() >= u64::from(CLAIMS_A_CPU)
+    }
+
+    /// CPU time that it wants, per mille of one CPU: what it got, and what it waited for.
+    #[must_use]
+    pub fn wanted_permille(&self) -> u64 {
+        u64::from(self.busy_permille.saturating_add(self.waiting_permille).min(1000))
     }
 
     /// All its faults, in pages, decayed.

@@ -7,7 +7,7 @@
 
 use std::borrow::Cow;
 
-use numaherd_model::{ProcessId, Region, RegionUse, Snapshot, TaskId};
+use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
 use smallvec::{SmallVec, smallvec};
 
 use crate::demand::{Amounts, Bundle, DemandTask, Nodes, Regions, SHARE, SLIT_UNIT};
@@ -35,6 +35,9 @@ const LITTLE_SHARED_PERMILLE: u64 = 150;
 /// What a second lost in each second weighs: at SLIT 20 a memory-bound task is taken to lose half of its time.
 /// Guessed; it only weighs moving pages against leaving them.
 pub const WHOLE_TASK: u64 = 2 * SHARE * 10 * SLIT_UNIT;
+
+/// Until then a busy task is taken to be wholly so. Guessed: as long as looks are quick.
+const YOUNG: Nanos = Nanos(1_000_000_000);
 
 /// Busy tasks of a process beyond which its memory is taken to be shared wholly or not at all.
 const MANY_MATES: usize = 64;
@@ -352,6 +355,13 @@ impl<'a> Indices<'a> {
     }
 }
 
+/// All that a task uses. Who waits for a CPU will use memory as much as it ran; and how busy who has just begun was on
+/// average, over a few ticks of the clock, says little: by a difference of a tenth tasks would change places.
+fn weight(task: &Task) -> u64 {
+    let young = task.age < YOUNG && task.claims_cpu();
+    SHARE * if young { 1000 } else { task.wanted_permille() } / 1000
+}
+
 /// Gives each task its weights. Fills `tasks[..].bundles`, and the evidence of tasks that share
 /// what others were seen to use.
 pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) -> Vec<Bundle> {
@@ -369,9 +379,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
         let Group { mut users, regions, twins, stays } = group;
         let horizon = horizons.of(&users);
         for (task, faults) in &mut users {
-            let seen = &snapshot.tasks[*task];
-            let busy = u64::from(seen.busy_permille.min(1000));
-            *faults = SHARE * busy / 1000 * *faults / all_faults[*task].max(1);
+            *faults = weight(&snapshot.tasks[*task]) * *faults / all_faults[*task].max(1);
             tasks[*task].bundles.push((b, *faults));
         }
         let pages = pages_of(snapshot, &regions);
@@ -389,8 +397,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     };
     let mut bundles: Vec<Bundle> = groups.into_iter().enumerate().map(bundle).collect();
     for Stranger { task, pages } in strangers {
-        let busy = u64::from(snapshot.tasks[task].busy_permille.min(1000));
-        let weight = SHARE * busy / 1000;
+        let weight = weight(&snapshot.tasks[task]);
         tasks[task].bundles.push((bundles.len(), weight));
         let users = smallvec![(task, weight)];
         bundles.push(Bundle {
@@ -459,5 +466,22 @@ mod tests {
         };
         assert_eq!([told(0, 0), told(31, 0), told(32, 0)], [Some(1000), Some(1000), Some(0)]);
         assert_eq!([told(0, 1), told(31, 1)], [None, Some(0)]);
+    }
+
+    #[test]
+    fn who_waits_for_a_cpu_or_has_just_begun_uses_memory_like_who_runs_all_the_time() {
+        let mut scene = numaherd_model::scene::Scene::two_by_four();
+        scene.task(1, 0, 600);
+        let mut weighs = |age, waiting_permille| {
+            let task = &mut scene.edit().tasks[0];
+            (task.age, task.waiting_permille) = (age, waiting_permille);
+            weight(task)
+        };
+        let old = YOUNG;
+        assert_eq!([weighs(old, 0), weighs(old, 300)], [SHARE * 6 / 10, SHARE * 9 / 10]);
+        assert_eq!([weighs(old, 700), weighs(Nanos(0), 0)], [SHARE; 2]);
+        scene.edit().tasks[0].busy_permille = 100;
+        scene.edit().tasks[0].waiting_permille = 0;
+        assert_eq!(weight(&scene.snapshot().tasks[0]), SHARE / 10, "it hardly does anything");
     }
 }

@@ -150,7 +150,7 @@ fn mean(snapshot: &Snapshot, distance: impl Fn(NodeId, NodeId) -> f64) -> Option
 ///
 /// Five busy tasks kept on four CPUs and three on four others find 7000.
 fn cpus_found(snapshot: &Snapshot) -> u64 {
-    let wanted = |task: &Task| u64::from((task.busy_permille + task.waiting_permille).min(1000));
+    let wanted = Task::wanted_permille;
     let (mut found, mut room) = (0, 0);
     for node in &snapshot.topology.nodes {
         let kept = snapshot.tasks.iter().filter(|task| task.home == Some(node.id));
