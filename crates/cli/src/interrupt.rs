@@ -27,6 +27,11 @@ pub fn code() -> ExitCode {
     ExitCode::from(number(CAME.load(Ordering::Relaxed)))
 }
 
+/// The same, if one came that ended a look early: what was seen until then is printed all the same.
+pub fn ended(flag: &AtomicBool) -> Option<ExitCode> {
+    flag.load(Ordering::Relaxed).then(code)
+}
+
 fn number(signal: usize) -> u8 {
     let signal = if signal == 0 { SIGINT as usize } else { signal };
     128 + (signal & 0x7f) as u8

@@ -173,8 +173,18 @@ impl Session {
         let left = if keep { left.map(LeftBehind::settings) } else { left };
         let undone = left.map_or_else(Undone::default, |left| undo_left(&left, false));
         if keep {
-            let kept = self.journal.0.borrow_mut().keep(undone.failed.is_empty());
-            kept.context("cannot write the undo journal")?;
+            let mut journal = self.journal.0.borrow_mut();
+            journal.keep().context("cannot write the undo journal")?;
+            // From here on the supervisor is not to put back what stays.
+            if undone.failed.is_empty()
+                && let Err(error) = journal.forget_settings()
+            {
+                say!(
+                    "numaherd: settings that were put back are still in {}, and 'restore' would put them \
+                     back again: {error}",
+                    journal.path().display()
+                );
+            }
         }
         self.pulse.end();
         if !keep && undone.failed.is_empty() {

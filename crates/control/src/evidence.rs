@@ -132,15 +132,15 @@ impl Evidence {
             let at = ranges.partition_point(|range| range.end <= start);
             ranges.get(at).is_some_and(|range| range.start < start + REGION_BYTES)
         };
-        let mut left = 0;
-        self.regions.retain(|id, region| {
-            let own = id.process == process;
-            let keeps =
-                !own || mapped.map_or(region.is_seen_since(since), |all| is_mapped(all, id.start));
-            left += usize::from(own && keeps);
-            keeps
-        });
-        left
+        let id = |start| RegionId { process, start };
+        let own = || self.regions.range(id(0)..=id(u64::MAX));
+        let is_gone = |(id, region): &(&RegionId, &RegionEvidence)| {
+            !mapped.map_or(region.is_seen_since(since), |all| is_mapped(all, id.start))
+        };
+        let all = own().count();
+        let gone: Vec<RegionId> = own().filter(is_gone).map(|(id, _)| *id).collect();
+        gone.iter().for_each(|id| _ = self.regions.remove(id));
+        all - gone.len()
     }
 
     /// Puts the evidence into the snapshot, and forgets tasks and processes it does not have.

@@ -2,7 +2,8 @@
 //!
 //! A program that maps memory, uses it and gives it back, at other addresses each time, would leave a region behind
 //! for every address that it ever used, for as long as it lives: months. So it is asked now and then what a process
-//! maps. Knowledge is bounded by that, by twice what was left at the last look, and by what is touched in a minute.
+//! maps: whoever is known by twice as much as was left at the last look first, and then those that were looked at
+//! longest ago.
 //!
 //! Example: of 1000 regions 600 were mapped at the last look. When 1200 are known it is looked again, or after a minute.
 
@@ -19,8 +20,10 @@ const AGE: Nanos = Nanos(60_000_000_000);
 /// So few regions are not looked at sooner, whatever has come: 3 MB, of which 1.5 MB may be of what is gone.
 const FEW: usize = 256;
 
-/// Processes looked at in one turn, longest due first.
-const MOST_LOOKS: usize = 8;
+/// Processes looked at in one turn, and one more for each so many that are known: where turns come once a second
+/// each is looked at once a minute.
+const LOOKS: usize = 8;
+const A_LOOK_MORE: usize = 60;
 
 /// When each process was looked at, and how many regions were left.
 #[derive(Debug, Default)]
@@ -46,15 +49,18 @@ impl Unmapped {
         let now = snapshot.time;
         let known = evidence.regions();
         self.0.retain(|process, _| known.binary_search_by_key(process, |one| one.0).is_ok());
+        let most = LOOKS + known.len() / A_LOOK_MORE;
         let mut due = Vec::new();
         for (process, regions) in known {
-            let look = *self.0.entry(process).or_insert(Look { at: now, left: 0 });
-            if regions > 2 * look.left.max(FEW) || now.since(look.at) >= AGE {
-                due.push((look.at, process));
+            // All that is known of one that is new was heard just now.
+            let look = *self.0.entry(process).or_insert(Look { at: now, left: regions });
+            let doubled = regions > 2 * look.left.max(FEW);
+            if doubled || now.since(look.at) >= AGE {
+                due.push((!doubled, look.at, process));
             }
         }
         due.sort_unstable();
-        for (since, process) in due.into_iter().take(MOST_LOOKS) {
+        for (_, since, process) in due.into_iter().take(most) {
             let mapped = machine.mapped(process);
             let left = evidence.keep_mapped(process, mapped.as_deref(), since);
             self.0.insert(process, Look { at: now, left });
@@ -132,5 +138,32 @@ mod tests {
         let (_, most, _) = lived(1000, |_| None);
         // Of two minutes: nothing is asked for between them.
         assert!(most <= 2 * 600, "{most}");
+    }
+
+    #[test]
+    fn who_is_new_is_not_looked_at_before_it_has_doubled() {
+        let mut scene = Scene::two_by_four();
+        scene.busy(1);
+        let mut snapshot = scene.snapshot();
+        let (mut evidence, mut unmapped) = (Evidence::new(), Unmapped::default());
+        let touch = |evidence: &mut Evidence, snapshot: &Snapshot, regions: Range<u64>| {
+            let touched = regions.map(|region| HintingFault {
+                time: snapshot.time,
+                ..fault(1, region * REGION_BYTES, 0, None)
+            });
+            evidence.add(&touched.collect::<Vec<_>>(), snapshot);
+        };
+        snapshot.time = Nanos(20_000_000_000);
+        touch(&mut evidence, &snapshot, 0..3 * FEW as u64);
+        let asked = |unmapped: &mut Unmapped, evidence: &mut Evidence, snapshot: &Snapshot| {
+            let mut maps = Maps(None, 0);
+            unmapped.forget(&mut maps, evidence, snapshot);
+            (maps.1, evidence.regions().iter().map(|(_, regions)| regions).sum::<usize>())
+        };
+        // Nobody tells what is mapped, and all was heard a moment ago.
+        assert_eq!(asked(&mut unmapped, &mut evidence, &snapshot), (0, 3 * FEW));
+        snapshot.time.0 += 1_000_000_000;
+        touch(&mut evidence, &snapshot, 3 * FEW as u64..7 * FEW as u64);
+        assert_eq!(asked(&mut unmapped, &mut evidence, &snapshot).0, 1, "it has doubled");
     }
 }

@@ -55,6 +55,8 @@ pub struct LiveMachine {
     topology: Topology,
     latencies: Option<Latencies>,
     faults: Option<Box<dyn FaultSource>>,
+    /// Whether the source of faults was told whom to watch.
+    watches: bool,
     /// Faults that were heard between two looks.
     heard: Vec<HintingFault>,
     accesses: accesses::Accesses,
@@ -107,6 +109,7 @@ impl LiveMachine {
             latencies: options.latencies,
             isolated: system.isolated()?,
             faults: options.faults,
+            watches: false,
             heard: Vec::new(),
             accesses: accesses::Accesses::new(options.accesses),
             journal: options.journal,
@@ -166,6 +169,12 @@ impl LiveMachine {
     #[must_use]
     pub fn exited(&self) -> u64 {
         self.faults.as_ref().map_or(0, |faults| faults.exited())
+    }
+
+    /// The machine's.
+    #[must_use]
+    pub fn topology(&self) -> &Topology {
+        &self.topology
     }
 
     /// Faults that were lost because we were too slow.
@@ -235,7 +244,9 @@ impl LiveMachine {
         let placed = |process: &ProcessId| self.custody.has_placed(*process);
         let found = self.family.find(self.system.as_mut(), now, placed);
         let (members, changed) = found.map_err(read_error)?;
-        if let Some(faults) = self.faults.as_mut().filter(|_| changed) {
+        // At first it tells of everybody, whom nobody hears where there is nobody to look after.
+        let told = std::mem::replace(&mut self.watches, true) && !changed;
+        if let Some(faults) = self.faults.as_mut().filter(|_| !told) {
             let mut tgids: Vec<u32> = members.iter().map(|member| member.id.tgid).collect();
             if tgids.is_empty() {
                 tgids.push(NOBODY);
@@ -356,6 +367,7 @@ impl Observe for LiveMachine {
         let busy = if is_due { Some(self.system.busy().map_err(read_error)?) } else { None };
         let tasks = self.read_tasks(now)?;
         if tasks.is_empty() {
+            self.accesses.watch(&[], &self.topology.cpus());
             return Err(WorldError::NoTasks);
         }
         if let Some(before) = busy {

@@ -79,16 +79,20 @@ impl FileJournal {
         &self.path
     }
 
-    /// Its changes are to stay: only asked for by name are they undone. But for settings, if those are undone: whoever
-    /// gives one the value that it had with us would find it taken back one day.
+    /// Its changes are to stay: only asked for by name are they undone.
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn keep(&mut self, settings_undone: bool) -> io::Result<()> {
-        self.append(Event::End { kept: true })?;
-        if !settings_undone {
-            return Ok(());
-        }
+    pub fn keep(&mut self) -> io::Result<()> {
+        self.append(Event::End { kept: true })
+    }
+
+    /// Settings were undone, and are not to be again: whoever gives one the value that it had with us would find it
+    /// taken back one day.
+    ///
+    /// # Errors
+    /// As [`shorten`](Self::shorten) has them: the settings are still there.
+    pub fn forget_settings(&mut self) -> io::Result<()> {
         let stays = |change: &Change| matches!(change, Change::Affinity { .. });
         self.shorten(|changes| changes.iter().filter(|(_, of)| stays(of)).cloned().collect())
     }

@@ -140,7 +140,8 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let stalls = look.and_then(|look| look.end(&topology));
     let seen = Looked { seconds: begin.elapsed().as_secs_f64(), evidence, stalls, distances };
     let advice = advise(args.pid, &snapshot, seen)?;
-    print(args.output, &advice)
+    let printed = print(args.output, &advice)?;
+    Ok(interrupt::ended(&stop).unwrap_or(printed))
 }
 
 fn print(format: Format, advice: &Advice) -> Result<ExitCode> {

@@ -38,6 +38,8 @@ mod voice;
 const NAP: Duration = Duration::from_millis(150);
 /// The same while evidence is awaited. Guessed: a waking costs a few dozen microseconds.
 const SHORT_NAP: Duration = Duration::from_millis(30);
+/// From when on nobody is taken to come back soon: a restart is over sooner. Guessed.
+const DESERTED: Duration = Duration::from_secs(5);
 
 /// What a run came to, for `compare`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -229,7 +231,7 @@ impl Runner {
         go_first();
         let pulse = session.pulse();
         let mut last_change = Nanos(0);
-        let mut idle_since = None;
+        let (mut idle_since, mut deserted_since) = (None, None);
         let mut rotation = Rotation::new();
         let mut before = clock::cpu_time();
         loop {
@@ -246,6 +248,11 @@ impl Runner {
                     if let Some(status) = ended(child.as_deref_mut(), args)? {
                         return Ok(code_of(status));
                     }
+                    let since = *deserted_since.get_or_insert_with(Instant::now);
+                    if let Some(tuner) = self.tuner.as_mut().filter(|_| since.elapsed() > DESERTED)
+                    {
+                        tuner.rest(session, self.machine.topology())?;
+                    }
                     pulse.beat();
                     std::thread::sleep(NAP);
                     continue;
@@ -256,6 +263,7 @@ impl Runner {
                 },
                 Err(error) => return Err(error.into()),
             };
+            deserted_since = None;
             if turn.changed() {
                 last_change = clock::monotonic();
                 self.summary.converged_at_ns = None;

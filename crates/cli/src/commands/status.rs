@@ -32,11 +32,12 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let machine = machine(args.sample.filter(|_| seen.no_faults.is_none()))?;
     let rows = findings::rows(&seen);
     let found = findings::findings(&seen, &rows, &machine);
-    output::print(&match args.output {
+    let printed = output::print(&match args.output {
         Format::Table => table(&seen, &rows, &found),
         Format::Json => output::json(&as_json(&seen, &rows, &found))?,
         Format::Csv => spreadsheet(&rows).csv()?,
-    })
+    })?;
+    Ok(interrupt::ended(&stop).unwrap_or(printed))
 }
 
 /// What advice depends on besides what was seen.

@@ -52,10 +52,12 @@ fn file(args: &TopologyArgs, topology: &Topology) -> Result<String> {
         None if args.root == Path::new("/") => super::machine::HOST.into(),
         None => args.root.display().to_string(),
     };
-    let own = match Machine::built_in_text(&name) {
-        Some(text) => Some(text.to_string()),
-        None if name.ends_with(".toml") => Some(std::fs::read_to_string(&name)?),
-        None => None,
+    // A captured folder goes before a built-in machine of that name, as it does in every other format.
+    let named = args.machine.as_deref().filter(|name| !Path::new(name).is_dir());
+    let own = match named.map(|name| (name, Machine::built_in_text(name))) {
+        Some((_, Some(text))) => Some(text.to_string()),
+        Some((name, None)) if name.ends_with(".toml") => Some(std::fs::read_to_string(name)?),
+        _ => None,
     };
     if let Some(own) = own {
         if args.measured.is_some() {

@@ -120,6 +120,26 @@ fn this_machine_is_one_to_simulate() {
     run(&mut numaherd(&["policy", "mpol=local", "--machine", "host"])).ends_with(0);
 }
 
+/// A captured machine is not taken for a built-in one of its folder's name.
+#[test]
+fn a_folder_of_a_built_in_machines_name_is_what_was_captured_there() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(repository("fixtures/2x4/root"), dir.path().join("cxl")).unwrap();
+    let told = |words: &[&str], format: &str| {
+        let mut command = numaherd(&[&["topology", "-o", format], words].concat());
+        run(command.current_dir(dir.path())).ends_with(0)
+    };
+    let count = |json: &serde_json::Value| json["nodes"].as_array().map_or(0, Vec::len);
+    for words in [["--machine", "cxl"], ["--root", "cxl"]] {
+        let nodes = count(&told(&words, "json").json());
+        assert_eq!(nodes, 2);
+        let file = dir.path().join("written.toml");
+        std::fs::write(&file, told(&words, "toml").stdout).unwrap();
+        let read = told(&["--machine", "written.toml"], "json").json();
+        assert_eq!(count(&read), nodes, "{words:?}");
+    }
+}
+
 /// So can a captured one; a machine file can have what was measured there.
 #[test]
 fn a_captured_machine_is_one_to_simulate() {

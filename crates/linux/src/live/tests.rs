@@ -94,4 +94,9 @@ fn where_nobody_is_left_nobody_is_watched() {
     child.wait().unwrap();
     assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
     assert_eq!(*watched.borrow(), [NOBODY]);
+    // And where nobody has been there yet.
+    watched.borrow_mut().clear();
+    let mut machine = looking(Vec::new(), Some(Box::new(Watched(Rc::clone(&watched)))));
+    assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
+    assert_eq!(*watched.borrow(), [NOBODY]);
 }

@@ -121,6 +121,7 @@ fn call(
     if addresses.is_empty() {
         return Ok(());
     }
+    let names_nodes = nodes.is_some();
     let nodes = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
     // SAFETY: `addresses` and `status` have the count given, and so has `nodes` where it is not
     // null (checked by our callers); the kernel reads the first and last and writes the second.
@@ -137,14 +138,19 @@ fn call(
         )
     };
     // positive: that many pages were not moved, which their statuses tell one by one
-    if result >= 0 { Ok(()) } else { Err(failed(pid, std::io::Error::last_os_error())) }
+    if result >= 0 {
+        Ok(())
+    } else {
+        Err(failed(pid, std::io::Error::last_os_error(), names_nodes))
+    }
 }
 
 /// The error of a call. For want of rights to the process the kernel says EPERM; EACCES is for a node that its cpuset
-/// leaves out, and ENODEV for one without memory (`do_pages_move`, v6.12).
-fn failed(tid: u32, source: std::io::Error) -> SysError {
+/// leaves out, and ENODEV for one without memory (`do_pages_move`, v6.12). Security modules say EACCES too, to whoever
+/// only asks where pages are as well: nodes have nothing to do with that.
+fn failed(tid: u32, source: std::io::Error, names_nodes: bool) -> SysError {
     match source.raw_os_error() {
-        Some(libc::EACCES | libc::ENODEV) => SysError::Forbidden { call: CALL, tid },
+        Some(libc::EACCES | libc::ENODEV) if names_nodes => SysError::Forbidden { call: CALL, tid },
         _ => SysError::from_io(CALL, tid, source),
     }
 }
@@ -187,9 +193,12 @@ mod tests {
         assert!(migrate(me, &addresses, Target::Each(&[]), false, &mut status).is_err());
         let nowhere = Target::One(NodeId(1023));
         assert!(migrate(me, &addresses, nowhere, false, &mut status).unwrap_err().is_forbidden());
-        let of = |errno| failed(7, std::io::Error::from_raw_os_error(errno));
+        let of = |errno| failed(7, std::io::Error::from_raw_os_error(errno), true);
         assert!(of(libc::EACCES).is_forbidden() && !of(libc::EPERM).is_forbidden());
         assert!(of(libc::ESRCH).is_gone() && of(libc::ENOMEM).is_full());
+        // Who only asks where pages are names no node.
+        let asked = failed(7, std::io::Error::from_raw_os_error(libc::EACCES), false);
+        assert!(matches!(asked, SysError::NotPermitted { tid: 7, .. }));
         query(me, &[], &mut status).unwrap();
         assert!(status.is_empty());
     }

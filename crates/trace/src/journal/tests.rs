@@ -37,7 +37,7 @@ fn what_was_written_before_a_kill_is_found_again() {
     journal.before(&knob("1")).unwrap();
     journal.before(&knob("2")).unwrap();
     assert!(!find(dir.path(), user)[0].kept);
-    journal.keep(false).unwrap();
+    journal.keep().unwrap();
     assert!(find(dir.path(), user)[0].kept);
     let mut torn = OpenOptions::new().append(true).open(journal.path()).unwrap();
     torn.write_all(b"{\"v\":1,\"t\":3,\"ev").unwrap();
@@ -140,7 +140,7 @@ fn a_long_journal_is_replaced_by_what_is_needed_and_goes_on() {
     let who = |left: &LeftBehind| (left.run.clone(), left.boot.clone(), left.pid, left.start);
     assert_eq!(who(&found), who(&old));
     assert_eq!(std::fs::metadata(journal.path()).unwrap().mode() & 0o777, 0o600);
-    journal.keep(false).unwrap();
+    journal.keep().unwrap();
     assert!(find(dir.path(), user)[0].kept);
 }
 
@@ -176,7 +176,10 @@ fn of_a_run_that_is_kept_no_setting_is_left_that_was_put_back() {
         let mut journal = FileJournal::create(dir.path(), user, run, begin()).unwrap();
         journal.before(&knob("1")).unwrap();
         journal.before(&placed).unwrap();
-        journal.keep(undone).unwrap();
+        journal.keep().unwrap();
+        if undone {
+            journal.forget_settings().unwrap();
+        }
         let found = LeftBehind::read(journal.path()).unwrap().unwrap();
         assert_eq!((found.kept, changes(&found)), (true, left));
     }

@@ -23,6 +23,15 @@ impl Tuner {
         Ok(Tuner(Scan::Seek))
     }
 
+    /// Has the kernel scan as slowly as when all has converged: nobody is there to look after, perhaps for days. Who
+    /// comes has it look again.
+    pub fn rest(&mut self, session: &mut Session, topology: &Topology) -> Result<()> {
+        match std::mem::replace(&mut self.0, Scan::SlowHuge) == Scan::SlowHuge {
+            true => Ok(()),
+            false => tune(session, Scan::SlowHuge, topology),
+        }
+    }
+
     /// Sets what comes after a turn, with all that was seen so far.
     pub fn turned(&mut self, session: &mut Session, turn: &Turn, seen: Seen) -> Result<()> {
         let next = self.0.after(&turn.snapshot, &turn.plan, seen);
