@@ -18,6 +18,7 @@ use numaherd_model::{
 use crate::bandwidth::Bandwidth;
 use crate::bundles::{Busy, Indices};
 use crate::demand::{Demand, MIN_FAULTS, SHARE, SLIT_UNIT};
+use crate::horizon;
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
 use crate::{bundles, early, interleave, level, pages, relief, search, sharing, turns, whole};
@@ -134,6 +135,7 @@ impl Herd {
             let known = before.next_if(|known| known.id == task.id);
             let mut known = known.unwrap_or_else(|| Known::new(task, snapshot));
             known.waits.see(task, snapshot.time);
+            known.fewer_since = horizon::fewer_since(snapshot, task);
             known
         };
         self.tasks = snapshot.tasks.iter().map(meet).collect();
@@ -184,6 +186,12 @@ impl Herd {
 
     fn settled(&self, task: usize, now: Nanos) -> bool {
         self.tasks[task].placed_at.is_none_or(|at| now.since(at) >= SETTLE)
+    }
+
+    /// Whether it may end before its pages have come, as others of its process just did, and would share a CPU there
+    /// too, with more tasks than CPUs.
+    fn may_end(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
+        demand.crowd > 0 && self.tasks[task].fewer_since.is_some_and(|at| now.since(at) < SETTLE)
     }
 }
 
@@ -312,7 +320,8 @@ impl Herd {
                 level::spread(demand, &mut at, may_go);
             }
         }
-        let unsettled = |i: usize| demand.tasks[i].placed && !self.settled(i, now);
+        let stays = |i: usize| !self.settled(i, now) || self.may_end(demand, i, now);
+        let unsettled = |i: usize| demand.tasks[i].placed && stays(i);
         // Half a swap would overload a node: wait for all of it.
         let rests = |i: usize| unsettled(i) || self.is_relieved(i, now);
         if (0..at.len()).any(|i| at[i] != today[i] && rests(i)) {

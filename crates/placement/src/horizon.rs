@@ -37,9 +37,8 @@ impl Horizons {
     #[must_use]
     pub fn new(snapshot: &Snapshot) -> Horizons {
         let fewer = |task: &Task| {
-            let found = snapshot.fewer.binary_search_by_key(&task.process, |(process, _)| *process);
-            let lasted = |i: usize| snapshot.time.since(snapshot.fewer[i].1).max(SINCE);
-            found.map_or(BOUNDS.1, lasted)
+            let lasted = |at| snapshot.time.since(at).max(SINCE);
+            fewer_since(snapshot, task).map_or(BOUNDS.1, lasted)
         };
         let tasks = snapshot.tasks.iter().zip(process_ages(snapshot));
         let known = |(task, of_process): (&Task, Nanos)| Known {
@@ -62,6 +61,13 @@ impl Horizons {
         });
         each.max().unwrap_or(BOUNDS.0)
     }
+}
+
+/// Since when a task's process has had fewer busy tasks, if some have ended.
+#[must_use]
+pub fn fewer_since(snapshot: &Snapshot, task: &Task) -> Option<Nanos> {
+    let found = snapshot.fewer.binary_search_by_key(&task.process, |(process, _)| *process);
+    found.ok().map(|i| snapshot.fewer[i].1)
 }
 
 /// How old the process of each task is: its oldest. Tasks of a process mostly follow each other.

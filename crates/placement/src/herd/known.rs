@@ -18,6 +18,8 @@ pub struct Known {
     pub id: TaskId,
     pub first_seen: Nanos,
     pub placed_at: Option<Nanos>,
+    /// Since when its process has had fewer busy tasks, as some have ended.
+    pub fewer_since: Option<Nanos>,
     pub waits: relief::Waits,
     /// How long it has been away from its team's memory.
     pub away: Nanos,
@@ -35,6 +37,7 @@ impl Known {
             id: task.id,
             first_seen: snapshot.time,
             placed_at: None,
+            fewer_since: None,
             waits: relief::Waits::new(task),
             away: Nanos(0),
             traffic: (0, snapshot.time),

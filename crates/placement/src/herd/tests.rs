@@ -352,3 +352,28 @@ fn memory_that_may_be_on_one_node_only_does_not_follow_those_who_are_elsewhere()
     scene.edit().forbid_memory(PROCESS, NodeId(1));
     assert_eq!(moves(&scene), 0);
 }
+
+/// Sixteen tasks ran on eight CPUs, and two of those on node 0 have ended.
+#[test]
+fn with_more_tasks_than_cpus_nobody_moves_while_others_end() {
+    let mut scene = Scene::two_by_four();
+    for tid in 1..=14 {
+        let node = u32::from(tid > 6);
+        scene.task(tid, 4 * node + tid % 4, 500);
+        scene.region(u64::from(tid), &[(tid, 512)], &[(node, 512)]);
+        scene.at_home(tid, node);
+    }
+    for task in &mut scene.edit().tasks {
+        (task.waiting_permille, task.age) = (500, Nanos(25_000_000_000));
+    }
+    let goes = |scene: &Scene| {
+        let plan = Herd::new().decide(&scene.snapshot());
+        let goes = |tid: &u32| destination(&plan, task_id(*tid)) == Some(NodeId(0));
+        (7..=14).filter(goes).count()
+    };
+    assert!(goes(&scene) > 0, "eight tasks share four CPUs, and six the others");
+    scene.edit().fewer = vec![(PROCESS, scene.snapshot().time)];
+    assert_eq!(goes(&scene), 0, "who goes may end before its memory has come");
+    scene.edit().time.0 += SETTLE.0;
+    assert!(goes(&scene) > 0, "they go on");
+}
