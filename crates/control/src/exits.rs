@@ -24,8 +24,7 @@ pub struct Exits {
 }
 
 impl Exits {
-    /// Whether a wait ends now for tasks that have ended. It does not after the same ones again: the caller tells of each
-    /// once.
+    /// Whether a wait ends now, for tasks that have ended since the last look.
     pub fn wake(&mut self, now: Nanos) -> bool {
         self.woke = self.last.is_none_or(|last| now.since(last) >= self.rest);
         if self.woke {

@@ -383,7 +383,7 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
             tasks[*task].bundles.push((b, *faults));
         }
         let pages = pages_of(snapshot, &regions);
-        let all = if twins.is_empty() { &regions } else { &twins };
+        let all = regions.iter().chain(&twins).copied();
         let (forbidden, nowhere) = forbidden(snapshot, all);
         Bundle {
             page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0,
@@ -415,12 +415,11 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
 
 /// Nodes that some regions may not be on, by index, and whether those are all that have memory: what several processes
 /// map has to be where each of them may have memory.
-fn forbidden(snapshot: &Snapshot, regions: &[usize]) -> (Nodes, bool) {
+fn forbidden(snapshot: &Snapshot, regions: impl Iterator<Item = usize>) -> (Nodes, bool) {
     if snapshot.mems_allowed.is_empty() {
         return (Nodes::new(), false);
     }
-    let mut processes: Vec<ProcessId> =
-        regions.iter().map(|&r| snapshot.regions[r].id.process).collect();
+    let mut processes: Vec<ProcessId> = regions.map(|r| snapshot.regions[r].id.process).collect();
     processes.dedup();
     let nodes = &snapshot.topology.nodes;
     let takes = |n: &usize| processes.iter().all(|&p| snapshot.allows_memory(p, nodes[*n].id));
