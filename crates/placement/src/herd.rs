@@ -188,10 +188,9 @@ impl Herd {
         self.tasks[task].placed_at.is_none_or(|at| now.since(at) >= SETTLE)
     }
 
-    /// Whether it may end before its pages have come, as others of its process just did, and would share a CPU there
-    /// too, with more tasks than CPUs.
+    /// Whether it may end before its pages have come, and would share a CPU there, too.
     fn may_end(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
-        demand.crowd > 0 && self.tasks[task].fewer_since.is_some_and(|at| now.since(at) < SETTLE)
+        demand.crowd > 0 && self.tasks[task].others_ended(now)
     }
 }
 
@@ -341,6 +340,7 @@ impl Herd {
             let waits = self.tasks[i].waits;
             let squeezed = self.mechanisms.relief
                 && waits.is_squeezed(task)
+                && !self.tasks[i].others_ended(now)
                 && !waits.is_for_ours(demand, i, now)
                 && room
                     .get_or_insert_with(|| relief::Room::new(demand))

@@ -152,6 +152,10 @@ mod tests {
         let mut confined = placed();
         confined.edit().forbid_memory(numaherd_model::scene::PROCESS, numaherd_model::NodeId(1));
         assert_eq!([&mut scene, &mut confined].map(released_first), [[1], [1]]);
+        // While others of its process end, it may end too, beside its memory.
+        let mut fewer = placed();
+        fewer.edit().fewer = vec![(numaherd_model::scene::PROCESS, fewer.snapshot().time)];
+        assert_eq!(released_first(&mut fewer), []);
         let mut herd = Herd::new();
         herd.decide(&scene.snapshot());
         scene.edit().tasks[0].waiting_permille = 300;

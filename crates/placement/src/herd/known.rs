@@ -2,6 +2,7 @@
 
 use numaherd_model::{Nanos, Snapshot, Task, TaskId};
 
+use super::SETTLE;
 use crate::relief;
 
 /// Memory does not follow a task that is not held and came to its node within this time. Guessed: where the
@@ -44,6 +45,11 @@ impl Known {
             node: None,
             came_at: None,
         }
+    }
+
+    /// Whether others of its process have just ended: it may end as soon, and before its pages have come anywhere.
+    pub fn others_ended(&self, now: Nanos) -> bool {
+        self.fewer_since.is_some_and(|at| now.since(at) < SETTLE)
     }
 
     /// It is on this node, by index.
