@@ -20,14 +20,17 @@ const AGE: Nanos = Nanos(60_000_000_000);
 /// So few regions are not looked at sooner, whatever has come: 3 MB, of which 1.5 MB may be of what is gone.
 const FEW: usize = 256;
 
-/// Processes looked at in one turn, and one more for each so many that are known: where turns come once a second
-/// each is looked at once a minute.
+/// Processes looked at in one turn, besides as many of all that are known as the time since the turn before is of a
+/// minute: however seldom turns come, each is looked at once a minute.
 const LOOKS: usize = 8;
-const A_LOOK_MORE: usize = 60;
 
 /// When each process was looked at, and how many regions were left.
 #[derive(Debug, Default)]
-pub struct Unmapped(BTreeMap<ProcessId, Look>);
+pub struct Unmapped {
+    looks: BTreeMap<ProcessId, Look>,
+    /// When the turn before was.
+    turned: Option<Nanos>,
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Look {
@@ -48,12 +51,13 @@ impl Unmapped {
         }
         let now = snapshot.time;
         let known = evidence.regions();
-        self.0.retain(|process, _| known.binary_search_by_key(process, |one| one.0).is_ok());
-        let most = LOOKS + known.len() / A_LOOK_MORE;
+        self.looks.retain(|process, _| known.binary_search_by_key(process, |one| one.0).is_ok());
+        let passed = now.since(self.turned.replace(now).unwrap_or(now)).0.min(AGE.0);
+        let most = LOOKS + (passed * known.len() as u64 / AGE.0) as usize;
         let mut due = Vec::new();
         for (process, regions) in known {
             // All that is known of one that is new was heard just now.
-            let look = *self.0.entry(process).or_insert(Look { at: now, left: regions });
+            let look = *self.looks.entry(process).or_insert(Look { at: now, left: regions });
             let doubled = regions > 2 * look.left.max(FEW);
             if doubled || now.since(look.at) >= AGE {
                 due.push((!doubled, look.at, process));
@@ -63,7 +67,7 @@ impl Unmapped {
         for (_, since, process) in due.into_iter().take(most) {
             let mapped = machine.mapped(process);
             let left = evidence.keep_mapped(process, mapped.as_deref(), since);
-            self.0.insert(process, Look { at: now, left });
+            self.looks.insert(process, Look { at: now, left });
         }
     }
 }
@@ -165,5 +169,68 @@ mod tests {
         snapshot.time.0 += 1_000_000_000;
         touch(&mut evidence, &snapshot, 3 * FEW as u64..7 * FEW as u64);
         assert_eq!(asked(&mut unmapped, &mut evidence, &snapshot).0, 1, "it has doubled");
+    }
+
+    /// Says that all is mapped, and notes who was asked for.
+    #[derive(Default)]
+    struct Asked(Vec<u32>);
+
+    impl Observe for Asked {
+        fn observe(&mut self, _: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
+            Err(WorldError::NoTasks)
+        }
+
+        fn mapped(&mut self, process: ProcessId) -> Option<Vec<Range<u64>>> {
+            self.0.push(process.tgid);
+            Some(std::iter::once(0..u64::MAX).collect())
+        }
+    }
+
+    /// So many processes of a task each, which has touched a region.
+    fn many(processes: u32) -> (Snapshot, Evidence) {
+        let mut scene = Scene::two_by_four();
+        scene.busy(processes);
+        let mut snapshot = scene.snapshot();
+        for task in &mut snapshot.tasks {
+            task.process = ProcessId { tgid: task.id.tid, start: 1 };
+        }
+        let mut evidence = Evidence::new();
+        let touched: Vec<_> = (1..=processes).map(|tid| fault(tid, 0, 0, None)).collect();
+        evidence.add(&touched, &snapshot);
+        (snapshot, evidence)
+    }
+
+    /// Turns come every five seconds where looking is dear.
+    #[test]
+    fn each_of_many_is_looked_at_once_a_minute_however_seldom_turns_come() {
+        for seconds in [1, 5] {
+            let (mut snapshot, mut evidence) = many(600);
+            let (mut unmapped, mut maps) = (Unmapped::default(), Asked::default());
+            let mut most = 0;
+            for turn in 0..300 / seconds {
+                snapshot.time = Nanos((20 + turn * seconds) * 1_000_000_000);
+                let before = maps.0.len();
+                unmapped.forget(&mut maps, &mut evidence, &snapshot);
+                most = most.max(maps.0.len() - before);
+            }
+            let asked = |tgid: &u32| maps.0.iter().filter(|of| *of == tgid).count();
+            // In the first of five minutes nobody.
+            assert!((1..=600).all(|tgid| asked(&tgid) == 4), "every {seconds} s: {}", maps.0.len());
+            assert!(most <= LOOKS + 10 * seconds as usize, "every {seconds} s: {most}");
+        }
+    }
+
+    #[test]
+    fn who_has_doubled_comes_before_who_is_merely_old() {
+        let (mut snapshot, mut evidence) = many(100);
+        let (mut unmapped, mut maps) = (Unmapped::default(), Asked::default());
+        snapshot.time = Nanos(20_000_000_000);
+        unmapped.forget(&mut maps, &mut evidence, &snapshot);
+        let more = 0..=2 * FEW as u64;
+        let more: Vec<_> = more.map(|region| fault(100, region * REGION_BYTES, 0, None)).collect();
+        evidence.add(&more, &snapshot);
+        snapshot.time.0 += AGE.0;
+        unmapped.forget(&mut maps, &mut evidence, &snapshot);
+        assert_eq!(maps.0[..2], [100, 1]);
     }
 }
