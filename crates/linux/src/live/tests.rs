@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
-use numaherd_model::Change;
+use numaherd_model::{Access, AccessSource, Change};
 
 use super::*;
 use crate::process::TaskReader;
@@ -99,4 +99,33 @@ fn where_nobody_is_left_nobody_is_watched() {
     let mut machine = looking(Vec::new(), Some(Box::new(Watched(Rc::clone(&watched)))));
     assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
     assert_eq!(*watched.borrow(), [NOBODY]);
+}
+
+/// Finds nothing, and notes whose accesses it is to sample.
+struct Sampled(Rc<RefCell<Vec<u32>>>);
+
+impl AccessSource for Sampled {
+    fn watch(&mut self, tgids: &[u32], _: &CpuSet, _: Nanos) -> std::io::Result<()> {
+        *self.0.borrow_mut() = tgids.to_vec();
+        Ok(())
+    }
+
+    fn drain(&mut self, _: &mut Vec<Access>) {}
+}
+
+/// A sample interrupts whoever runs, and there is nobody whom it could tell of.
+#[test]
+fn where_nobody_is_left_nobody_is_sampled() {
+    let (mut child, its) = child("some");
+    let sampled = Rc::new(RefCell::new(Vec::new()));
+    let mut machine = looking(vec![its], None);
+    machine.accesses = accesses::Accesses::new(Some(Box::new(Sampled(Rc::clone(&sampled)))));
+    machine.observe(&mut Vec::new()).unwrap();
+    // As if most of its memory were huge pages of the reserve.
+    machine.accesses.watch(&[its], &machine.topology.cpus());
+    assert_eq!(*sampled.borrow(), [its.tgid]);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
+    assert_eq!(*sampled.borrow(), []);
 }
