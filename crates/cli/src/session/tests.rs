@@ -1,0 +1,115 @@
+//! Sessions with journals in folders of our own, and supervisors that are none.
+
+use super::*;
+
+fn begun(
+    dir: &Path,
+    reader: &mut TaskReader,
+    run: &str,
+    pid: u32,
+    tunes: bool,
+) -> (Event, FileJournal) {
+    let start = reader.stat(pid, pid).unwrap().unwrap().id.start;
+    let (run, about, boot) = (run.to_string(), "a test".into(), reader.boot_id().unwrap());
+    let begin = Event::Begin { run: run.clone(), boot, pid, start, about, tunes };
+    let user = identity::effective_user();
+    (begin.clone(), FileJournal::create(dir, user, &run, begin).unwrap())
+}
+
+#[test]
+fn one_session_at_a_time_sets_knobs_but_for_those_that_started_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut reader = TaskReader::new("/".as_ref());
+    let mut other = Command::new("sleep").arg("60").spawn().unwrap();
+    let parent = reader.stat(std::process::id(), std::process::id()).unwrap().unwrap().ppid;
+    let mut begun = |run, pid, tunes| begun(dir.path(), &mut reader, run, pid, tunes);
+    begun("parent", parent, true);
+    begun("ours", other.id(), true);
+    begun("places", other.id(), false);
+    let alone = || {
+        let mut reader = TaskReader::new("/".as_ref());
+        alone_at_the_knobs(dir.path(), "ours", &mut reader).map_err(|error| error.to_string())
+    };
+    assert_eq!(alone(), Ok(()));
+    begun("tunes", other.id(), true);
+    let refused = alone().unwrap_err();
+    let says = |what: &str| assert!(refused.contains(what), "{what}: {refused}");
+    says("run tunes of process");
+    says(&other.id().to_string());
+    says("end that first");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    assert_eq!(alone(), Ok(()), "nobody is there any more");
+}
+
+/// A process that hears all it is told, or ends at once.
+fn child(hears: bool) -> Child {
+    let mut command = Command::new(if hears { "cat" } else { "true" });
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn a_supervisor_that_was_killed_is_buried_and_another_started() {
+    let dead = child(false);
+    let pid = dead.id();
+    // Ended, and nobody has taken note of it.
+    let is_there = || std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    while !is_there().unwrap().contains(") Z ") {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let mut supervisor =
+        Supervisor { child: dead, journal: "journal".into(), last: None, failed: None };
+    let mut tries = 0;
+    for _ in 0..2 {
+        supervisor.last = None;
+        supervisor.beat(|_| {
+            tries += 1;
+            bail!("no")
+        });
+    }
+    assert_eq!(tries, 1, "not with each sign of life");
+    assert!(is_there().is_err(), "a zombie");
+    supervisor.failed = Instant::now().checked_sub(RETRY);
+    for _ in 0..2 {
+        supervisor.last = None;
+        supervisor.beat(|journal| {
+            assert_eq!(journal, Path::new("journal"));
+            tries += 1;
+            Ok(child(true))
+        });
+    }
+    assert_eq!((tries, supervisor.failed), (2, None));
+    supervisor.child.kill().unwrap();
+    supervisor.child.wait().unwrap();
+}
+
+#[test]
+fn a_supervisor_is_this_very_program_whatever_has_become_of_its_file() {
+    let command = supervisor(Path::new("journal"));
+    assert_eq!(command.get_program(), "/proc/self/exe");
+    let words: Vec<_> = command.get_args().map(|word| word.to_string_lossy()).collect();
+    assert_eq!(words[..3], ["supervise", "--journal", "journal"]);
+}
+
+/// Else it would put back what is to stay, as of one that was killed.
+#[test]
+fn where_settings_cannot_be_forgotten_the_supervisor_hears_all_the_same_that_all_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut reader, me) = (TaskReader::new("/".as_ref()), std::process::id());
+    let (opening, journal) = begun(dir.path(), &mut reader, "kept", me, true);
+    let path = journal.path().to_path_buf();
+    // Nothing can be written in its place.
+    std::fs::create_dir(path.with_extension("new")).unwrap();
+    let told = dir.path().join("told");
+    let mut listener = Command::new("cat");
+    listener.stdin(Stdio::piped()).stdout(std::fs::File::create(&told).unwrap());
+    let child = listener.spawn().unwrap();
+    let supervisor = Supervisor { child, journal: path.clone(), last: None, failed: None };
+    let pulse = Pulse(Rc::new(RefCell::new(supervisor)));
+    let journal = Shared(Rc::new(RefCell::new(journal)));
+    let run = "kept".into();
+    let session = Session { run, opening, journal, path: path.clone(), pulse };
+    session.finish(true).unwrap();
+    assert_eq!(std::fs::read(told).unwrap(), [CLOSING, DONE]);
+    assert!(LeftBehind::read(&path).unwrap().unwrap().kept);
+}
