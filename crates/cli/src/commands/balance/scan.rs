@@ -13,6 +13,9 @@ use numaherd_placement::{Scan, Seen};
 
 use crate::session::Session;
 
+/// The setting while nobody is there.
+const DESERTED: Scan = Scan::SlowHuge;
+
 /// The setting that the kernel has.
 pub struct Tuner(Scan);
 
@@ -26,9 +29,9 @@ impl Tuner {
     /// Has the kernel scan as slowly as when all has converged: nobody is there to look after, perhaps for days. Who
     /// comes has it look again.
     pub fn rest(&mut self, session: &mut Session, topology: &Topology) -> Result<()> {
-        match std::mem::replace(&mut self.0, Scan::SlowHuge) == Scan::SlowHuge {
+        match std::mem::replace(&mut self.0, DESERTED) == DESERTED {
             true => Ok(()),
-            false => tune(session, Scan::SlowHuge, topology),
+            false => tune(session, DESERTED, topology),
         }
     }
 
@@ -90,7 +93,27 @@ fn is_locked(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use numaherd_model::scene::Scene;
+    use numaherd_model::{Bytes, Plan, Waiting};
+
     use super::*;
+
+    /// However long others were there before.
+    #[test]
+    fn who_comes_where_nobody_was_has_the_kernel_look_quickly_again() {
+        let mut scene = Scene::two_by_four();
+        scene.busy(1);
+        let mut snapshot = scene.snapshot();
+        let plan =
+            Plan { waiting: Some(Waiting::Evidence { known: 0, busy: 1 }), ..Plan::default() };
+        for faults in [0, 100_000] {
+            let seen = Seen { faults, pages: 512 * faults, new_base: Bytes(0), storm: false };
+            snapshot.tasks[0].age = Nanos(0);
+            assert_eq!(DESERTED.after(&snapshot, &plan, seen), Scan::Seek);
+            snapshot.tasks[0].age = Nanos(60_000_000_000);
+            assert_eq!(DESERTED.after(&snapshot, &plan, seen), Scan::Quick);
+        }
+    }
 
     #[test]
     fn a_knob_that_root_may_not_set_or_that_is_mounted_to_be_read_only_is_locked() {
