@@ -169,6 +169,19 @@ fn an_interrupt_is_told() {
     interrupted(&bench, "-TERM").refuses(143, &["interrupted"]);
 }
 
+/// A look that was to last longer tells what it has seen, and ends with that code all the same.
+#[test]
+fn an_interrupted_look_tells_what_it_has_seen() {
+    let pid = std::process::id();
+    let words = ["status", "--sample", "60", "-o", "json", "-p", &pid.to_string()];
+    let (signal, code) = interrupt();
+    let json = interrupted(&words, signal).ends_with(code).json();
+    // Its descendants come with it.
+    let mut processes = json["processes"].as_array().unwrap().iter();
+    assert!(processes.any(|process| process["pid"] == pid), "{json}");
+    assert!(json["seconds"].as_f64().unwrap() < 60.0, "{json}");
+}
+
 /// What the contract calls a result has all three forms.
 #[test]
 fn lists_of_figures_have_every_form() {
