@@ -152,12 +152,8 @@ impl Checker {
         let Some(place) = snapshot.topology.node(node).filter(|n| !n.cpus.is_empty()) else {
             return Some(Problem::NoSuchNode(node));
         };
-        if cpus.is_empty() || !cpus.is_subset(&place.cpus) || !cpus.is_subset(&task.cpus_owner) {
-            return Some(Problem::WrongCpus(cpus.clone()));
-        }
-        // CPUs set apart are for tasks that may use no others.
-        let shared = task.cpus_owner.difference(&snapshot.isolated);
-        if !cpus.is_subset(&shared) && !shared.is_empty() {
+        let open = snapshot.open_to(task);
+        if cpus.is_empty() || !cpus.is_subset(&place.cpus) || !cpus.is_subset(&open) {
             return Some(Problem::WrongCpus(cpus.clone()));
         }
         if task.fixed {

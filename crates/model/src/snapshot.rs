@@ -378,12 +378,14 @@ impl Snapshot {
     /// The processes that map some of what a region is of, its own first; others as often as they map it.
     pub fn mappers(&self, region: RegionId) -> impl Iterator<Item = ProcessId> + '_ {
         let len = self.region(region).map_or(0, |region| region.len.0);
+        // Ascending by process and address.
+        let before =
+            |range: &SharedRange| (range.process, range.end()) <= (region.process, region.start);
+        let own = self.common[self.common.partition_point(before)..].iter();
         let meets = move |range: &&SharedRange| {
-            range.process == region.process
-                && range.start < region.start + len
-                && region.start < range.end()
+            range.process == region.process && range.start < region.start + len
         };
-        let others = self.common.iter().filter(meets).flat_map(move |own| {
+        let others = own.take_while(meets).flat_map(move |own| {
             // From where to where of the object.
             let place = |address: u64| own.offset + address.clamp(own.start, own.end()) - own.start;
             let (from, to) = (place(region.start), place(region.start + len));

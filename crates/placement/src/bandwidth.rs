@@ -111,20 +111,23 @@ fn limits(most: &[Option<u64>], carried: &[u64], load: Vec<u64>, heaviest: u64) 
     let fulls = || known.iter().filter(|&&(n, most)| is_full(n, most)).map(|&(n, _)| n);
     let spare = |&(n, most): &(usize, u64)| match is_full(n, most) {
         true => 0,
-        false => part(most, ROOM_PERMILLE).saturating_sub(load[n]),
+        false => u128::from(part(most, ROOM_PERMILLE).saturating_sub(load[n])),
     };
-    let room: u64 = known.iter().map(spare).sum();
-    let too_much: u64 = fulls().map(|n| load[n].saturating_sub(carried[n] / 2)).sum();
+    // A node whose memory has no limit carries u64::MAX.
+    let room: u128 = known.iter().map(spare).sum();
+    let surplus = |n: usize| u128::from(load[n].saturating_sub(carried[n] / 2));
+    let too_much: u128 = fulls().map(surplus).sum();
     let half = fulls().map(|n| carried[n] / 2 + heaviest / 2).max();
-    let all: u64 = known.iter().map(|&(n, _)| load[n]).sum();
-    let carries: u64 = known.iter().map(|&(_, most)| most).sum();
+    let all: u128 = known.iter().map(|&(n, _)| u128::from(load[n])).sum();
+    let carries: u128 = known.iter().map(|&(_, most)| u128::from(most)).sum();
     // Whatever the order in which tasks come, the last one finds room.
     let last = |most: u64| {
-        let fair = (u128::from(all) * u128::from(most)).div_ceil(u128::from(carries.max(1)));
+        let fair = all.saturating_mul(u128::from(most)).div_ceil(carries.max(1));
         u64::try_from(fair).unwrap_or(u64::MAX).saturating_add(heaviest)
     };
     let nobody_goes = known.iter().all(|&(n, most)| load[n] <= last(most));
-    let room_for_all = all <= known.iter().map(|&(_, most)| part(most, ROOM_PERMILLE)).sum();
+    let room_for_all =
+        all <= known.iter().map(|&(_, most)| u128::from(part(most, ROOM_PERMILLE))).sum();
     for &(n, most) in &known {
         bandwidth.full[n] = carries_all(n, most);
         let (keeps, takes) = if too_much > room {

@@ -6,6 +6,7 @@
 //! ([`crate::teams`]), they are spread over the region's team.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use numaherd_model::{Nanos, ProcessId, Region, RegionUse, Snapshot, Task, TaskId};
 use smallvec::{SmallVec, smallvec};
@@ -198,8 +199,6 @@ pub fn may_be_teams(snapshot: &Snapshot) -> bool {
 struct Group {
     users: Amounts,
     regions: Regions,
-    /// All of several processes that are the same memory, where that is so.
-    twins: Regions,
     stays: bool,
 }
 
@@ -254,7 +253,7 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
         }
         let users = users_of(region, &mut known, mates);
         if !users.is_empty() {
-            apart.push(Group { users, regions: smallvec![r], twins: smallvec![], stays });
+            apart.push(Group { users, regions: smallvec![r], stays });
         }
     }
     apart.extend(twins.iter().map(|twins| common(snapshot, &mut known, &all_mates, twins)));
@@ -265,7 +264,6 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
         let same = group.stays == next.stays && group.tasks().eq(next.tasks());
         if same {
             group.regions.append(&mut next.regions);
-            group.twins.append(&mut next.twins);
             group.users.iter_mut().zip(&next.users).for_each(|(sum, user)| sum.1 += user.1);
         }
         same
@@ -273,7 +271,7 @@ fn groups(snapshot: &Snapshot, tell_teams: bool) -> Vec<Group> {
     for Commons { mates, stays, faults, regions } in commons.into_iter().filter(|c| c.faults > 0) {
         let each = faults.div_ceil(mates.tasks.len().max(1) as u64);
         let users = mates.tasks.iter().map(|&task| (task, each)).collect();
-        apart.push(Group { users, regions, twins: smallvec![], stays });
+        apart.push(Group { users, regions, stays });
     }
     apart
 }
@@ -296,7 +294,7 @@ fn common(
     let most = |r: &usize| (snapshot.regions[*r].known_pages(), std::cmp::Reverse(*r));
     let regions = twins.iter().copied().max_by_key(most).into_iter().collect();
     let stays = twins.iter().any(|&r| snapshot.regions[r].stays) || snapshot.kernel_tiering;
-    Group { users, regions, twins: twins.iter().copied().collect(), stays }
+    Group { users, regions, stays }
 }
 
 /// A region's users but those who hardly use it.
@@ -376,51 +374,46 @@ pub fn bundles(snapshot: &Snapshot, tasks: &mut [DemandTask], tell_teams: bool) 
     let strangers = strangers::of(snapshot, tasks);
     let horizons = Horizons::new(snapshot);
     let bundle = |(b, group): (usize, Group)| {
-        let Group { mut users, regions, twins, stays } = group;
-        let horizon = horizons.of(&users);
+        let Group { mut users, regions, stays } = group;
         for (task, faults) in &mut users {
             *faults = weight(&snapshot.tasks[*task]) * *faults / all_faults[*task].max(1);
             tasks[*task].bundles.push((b, *faults));
         }
         let pages = pages_of(snapshot, &regions);
-        let all = regions.iter().chain(&twins).copied();
-        let (forbidden, nowhere) = forbidden(snapshot, all);
-        Bundle {
-            page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0,
-            known: pages.iter().map(|(_, pages)| pages).sum(),
-            pages,
-            users,
-            regions,
-            stays: stays || nowhere,
-            forbidden,
-        }
+        let (forbidden, nowhere) = forbidden(snapshot, &regions);
+        let stays = stays || nowhere;
+        Bundle { users, regions, pages, known: 0, page_cost: 0, stays, forbidden }
     };
     let mut bundles: Vec<Bundle> = groups.into_iter().enumerate().map(bundle).collect();
     for Stranger { task, pages } in strangers {
         let weight = weight(&snapshot.tasks[task]);
         tasks[task].bundles.push((bundles.len(), weight));
-        let users = smallvec![(task, weight)];
         bundles.push(Bundle {
-            page_cost: snapshot.costs.page_move.0 * WHOLE_TASK / horizons.of(&users).0,
-            known: pages.iter().map(|(_, pages)| pages).sum(),
-            pages,
-            users,
+            users: smallvec![(task, weight)],
             regions: Regions::new(),
+            pages,
+            known: 0,
+            page_cost: 0,
             stays: false,
             forbidden: Nodes::new(),
         });
+    }
+    for bundle in &mut bundles {
+        bundle.known = bundle.pages.iter().map(|(_, pages)| pages).sum();
+        let horizon = horizons.of(&bundle.users);
+        bundle.page_cost = snapshot.costs.page_move.0 * WHOLE_TASK / horizon.0;
     }
     bundles
 }
 
 /// Nodes that some regions may not be on, by index, and whether those are all that have memory: what several processes
 /// map has to be where each of them may have memory.
-fn forbidden(snapshot: &Snapshot, regions: impl Iterator<Item = usize>) -> (Nodes, bool) {
+fn forbidden(snapshot: &Snapshot, regions: &[usize]) -> (Nodes, bool) {
     if snapshot.mems_allowed.is_empty() {
         return (Nodes::new(), false);
     }
-    let mut processes: Vec<ProcessId> = regions.map(|r| snapshot.regions[r].id.process).collect();
-    processes.dedup();
+    let mappers = |r: &usize| snapshot.mappers(snapshot.regions[*r].id);
+    let processes: BTreeSet<ProcessId> = regions.iter().flat_map(mappers).collect();
     let nodes = &snapshot.topology.nodes;
     let takes = |n: &usize| processes.iter().all(|&p| snapshot.allows_memory(p, nodes[*n].id));
     let forbidden: Nodes = (0..nodes.len()).filter(|n| !takes(n)).collect();

@@ -18,10 +18,11 @@ use numaherd_model::{
 use crate::bandwidth::Bandwidth;
 use crate::bundles::{Busy, Indices};
 use crate::demand::{Demand, MIN_FAULTS, SHARE, SLIT_UNIT};
-use crate::horizon;
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{bundles, early, interleave, level, pages, relief, search, sharing, turns, whole};
+use crate::{
+    bundles, early, horizon, interleave, level, pages, relief, search, sharing, turns, whole,
+};
 use known::Known;
 use reason::reason;
 use rest::Rest;
@@ -135,7 +136,6 @@ impl Herd {
             let known = before.next_if(|known| known.id == task.id);
             let mut known = known.unwrap_or_else(|| Known::new(task, snapshot));
             known.waits.see(task, snapshot.time);
-            known.fewer_since = horizon::fewer_since(snapshot, task);
             known
         };
         self.tasks = snapshot.tasks.iter().map(meet).collect();
@@ -187,11 +187,6 @@ impl Herd {
     fn settled(&self, task: usize, now: Nanos) -> bool {
         self.tasks[task].placed_at.is_none_or(|at| now.since(at) >= SETTLE)
     }
-
-    /// Whether it may end before its pages have come, and would share a CPU there, too.
-    fn may_end(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
-        demand.crowd > 0 && self.tasks[task].others_ended(now)
-    }
 }
 
 impl Default for Herd {
@@ -221,7 +216,7 @@ impl Placement for Herd {
             actions.extend(self.early(&demand, &today, snapshot));
             return Plan { actions, strength_permille, waiting, ..Plan::default() };
         }
-        let (at, outlook) = self.assign(&demand, &today, snapshot.time);
+        let (at, outlook) = self.assign(&demand, &today, snapshot);
         let crowded = self.holds(&demand);
         actions.extend(self.placements(&demand, &outlook, &at, |_| crowded, snapshot.time));
         let stays = |i: usize| {
@@ -277,14 +272,14 @@ impl Herd {
     fn told(&mut self, snapshot: &Snapshot) -> Option<Snapshot> {
         whole::told(snapshot, |told| {
             let demand = self.demand(told);
-            self.assign(&demand, &demand.today(), told.time).0
+            self.assign(&demand, &demand.today(), told).0
         })
     }
 
     /// Who is placed before it is known how far memory is shared, with something known of everybody. It may
     /// turn out otherwise, so they need not stay.
     fn early(&self, apart: &Demand, today: &[usize], snapshot: &Snapshot) -> Vec<Action> {
-        let assign = |shared: &Demand| self.assign(shared, today, snapshot.time).0;
+        let assign = |shared: &Demand| self.assign(shared, today, snapshot).0;
         let Some(early) = early::assigned(snapshot, apart, today, self.mechanisms, assign) else {
             return Vec::new();
         };
@@ -301,7 +296,8 @@ impl Herd {
 
     /// Where every task should be: by the search, unless that moves somebody who is not to move
     /// now. And what that means for memory.
-    fn assign(&self, demand: &Demand, today: &[usize], now: Nanos) -> (Vec<usize>, Outlook) {
+    fn assign(&self, demand: &Demand, today: &[usize], seen: &Snapshot) -> (Vec<usize>, Outlook) {
+        let now = seen.time;
         let is_placed = |i: usize| demand.tasks[i].placed || !demand.tasks[i].claims_cpu;
         // Who has no choice never will be.
         let all_placed = (0..today.len()).all(|i| is_placed(i) || !demand.has_choice(i));
@@ -319,10 +315,11 @@ impl Herd {
                 level::spread(demand, &mut at, may_go);
             }
         }
-        let stays = |i: usize| !self.settled(i, now) || self.may_end(demand, i, now);
-        let unsettled = |i: usize| demand.tasks[i].placed && stays(i);
+        // With more tasks than CPUs they would share one there, too.
+        let may_end = |i: usize| demand.crowd > 0 && horizon::may_end(seen, i, SETTLE);
+        let unsettled = |i: usize| !self.settled(i, now) || may_end(i);
         // Half a swap would overload a node: wait for all of it.
-        let rests = |i: usize| unsettled(i) || self.is_relieved(i, now);
+        let rests = |i: usize| demand.tasks[i].placed && unsettled(i) || self.is_relieved(i, now);
         if (0..at.len()).any(|i| at[i] != today[i] && rests(i)) {
             at = today.to_vec();
         }
@@ -340,7 +337,7 @@ impl Herd {
             let waits = self.tasks[i].waits;
             let squeezed = self.mechanisms.relief
                 && waits.is_squeezed(task)
-                && !self.tasks[i].others_ended(now)
+                && !horizon::may_end(snapshot, i, SETTLE)
                 && !waits.is_for_ours(demand, i, now)
                 && room
                     .get_or_insert_with(|| relief::Room::new(demand))

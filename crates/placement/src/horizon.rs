@@ -63,9 +63,15 @@ impl Horizons {
     }
 }
 
-/// Since when a task's process has had fewer busy tasks, if some have ended.
+/// Whether a task may end as soon as others of its process did, by its index: before its pages come, which takes so long.
 #[must_use]
-pub fn fewer_since(snapshot: &Snapshot, task: &Task) -> Option<Nanos> {
+pub fn may_end(snapshot: &Snapshot, task: usize, takes: Nanos) -> bool {
+    let since = fewer_since(snapshot, &snapshot.tasks[task]);
+    since.is_some_and(|since| snapshot.time.since(since) < takes)
+}
+
+/// Since when a task's process has had fewer busy tasks, if some have ended.
+fn fewer_since(snapshot: &Snapshot, task: &Task) -> Option<Nanos> {
     let found = snapshot.fewer.binary_search_by_key(&task.process, |(process, _)| *process);
     found.ok().map(|i| snapshot.fewer[i].1)
 }

@@ -111,6 +111,14 @@ mod tests {
             let demand = Demand::new(&scene.snapshot());
             let may = |bundle: usize| demand.takes(&demand.bundles[bundle], 1);
             assert_eq!([may(0), may(1)], [false, true], "of process {tgid}");
+            // Also where it has not shown any fault there.
+            let other = process(4 - tgid);
+            scene.edit().regions.retain(|region| region.id.process != process(tgid));
+            let demand = Demand::new(&scene.snapshot());
+            let user = scene.snapshot().tasks.iter().position(|task| task.process == other);
+            let user = user.expect("the other's task");
+            let mut its = demand.bundles.iter().filter(|b| b.users.iter().any(|u| u.0 == user));
+            assert!(its.all(|bundle| !demand.takes(bundle, 1)), "of process {tgid} alone");
         }
     }
 

@@ -321,8 +321,11 @@ impl Runner {
                                 && self.pace.births_wake(waited)
                     }
                 };
-                let now = clock::monotonic();
-                if wakes || self.machine.exited() != exited && self.pace.exits_wake(now, waited) {
+                let mut exits_wake = || {
+                    self.machine.exited() != exited
+                        && self.pace.exits_wake(clock::monotonic(), waited)
+                };
+                if wakes || exits_wake() {
                     break;
                 }
                 std::thread::sleep(left.min(nap));

@@ -2,7 +2,6 @@
 
 use numaherd_model::{Nanos, Snapshot, Task, TaskId};
 
-use super::SETTLE;
 use crate::relief;
 
 /// Memory does not follow a task that is not held and came to its node within this time. Guessed: where the
@@ -19,8 +18,6 @@ pub struct Known {
     pub id: TaskId,
     pub first_seen: Nanos,
     pub placed_at: Option<Nanos>,
-    /// Since when its process has had fewer busy tasks, as some have ended.
-    pub fewer_since: Option<Nanos>,
     pub waits: relief::Waits,
     /// How long it has been away from its team's memory.
     pub away: Nanos,
@@ -38,18 +35,12 @@ impl Known {
             id: task.id,
             first_seen: snapshot.time,
             placed_at: None,
-            fewer_since: None,
             waits: relief::Waits::new(task),
             away: Nanos(0),
             traffic: (0, snapshot.time),
             node: None,
             came_at: None,
         }
-    }
-
-    /// Whether others of its process have just ended: it may end as soon, and before its pages have come anywhere.
-    pub fn others_ended(&self, now: Nanos) -> bool {
-        self.fewer_since.is_some_and(|at| now.since(at) < SETTLE)
     }
 
     /// It is on this node, by index.

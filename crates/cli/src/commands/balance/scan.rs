@@ -29,18 +29,20 @@ impl Tuner {
     /// Has the kernel scan as slowly as when all has converged: nobody is there to look after, perhaps for days. Who
     /// comes has it look again.
     pub fn rest(&mut self, session: &mut Session, topology: &Topology) -> Result<()> {
-        match std::mem::replace(&mut self.0, DESERTED) == DESERTED {
-            true => Ok(()),
-            false => tune(session, DESERTED, topology),
-        }
+        self.set(session, DESERTED, topology)
     }
 
     /// Sets what comes after a turn, with all that was seen so far.
     pub fn turned(&mut self, session: &mut Session, turn: &Turn, seen: Seen) -> Result<()> {
         let next = self.0.after(&turn.snapshot, &turn.plan, seen);
+        self.set(session, next, &turn.snapshot.topology)
+    }
+
+    /// Sets what the kernel has not got yet.
+    fn set(&mut self, session: &mut Session, next: Scan, topology: &Topology) -> Result<()> {
         match std::mem::replace(&mut self.0, next) == next {
             true => Ok(()),
-            false => tune(session, next, &turn.snapshot.topology),
+            false => tune(session, next, topology),
         }
     }
 }
