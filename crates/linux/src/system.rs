@@ -193,7 +193,7 @@ pub trait Machine {
 
 /// How long ago a task or process started, given its start in ticks since boot.
 pub fn age(machine: &mut (impl Machine + ?Sized), start: u64) -> Nanos {
-    machine.since_boot().since(Nanos(start * clock::tick().0))
+    machine.since_boot().since(Nanos(start.saturating_mul(clock::tick().0)))
 }
 
 /// All of it.

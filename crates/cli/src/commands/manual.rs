@@ -78,7 +78,11 @@ fn told(command: &clap::Command) -> clap::Command {
     let about = command.get_about().cloned().unwrap_or_default();
     let args = command.get_arguments().filter(|arg| !arg.is_hide_set()).cloned();
     let commands = command.get_subcommands().filter(|command| !command.is_hide_set()).map(told);
-    clap::Command::new(command.get_name().to_string()).about(about).args(args).subcommands(commands)
+    clap::Command::new(command.get_name().to_string())
+        .about(about)
+        .disable_help_flag(command.is_disable_help_flag_set())
+        .args(args)
+        .subcommands(commands)
 }
 
 fn write(path: &Path, text: &[u8]) -> Result<()> {
