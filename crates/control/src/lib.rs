@@ -17,9 +17,9 @@
 //! No clock and no thread: the caller sleeps and records.
 
 pub mod awake;
+pub mod calls;
 pub mod controller;
 pub mod evidence;
-pub mod exits;
 pub mod fewer;
 pub mod gaps;
 pub mod pace;

@@ -7,8 +7,8 @@
 
 use numaherd_model::{EvidenceGrade, Nanos, Waiting};
 
+use crate::calls::Calls;
 use crate::controller::Turn;
-use crate::exits::Exits;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
 const QUICK: Nanos = Nanos(100_000_000);
@@ -40,7 +40,9 @@ pub struct Pace {
     before: Nanos,
     /// Whether births ended this wait, and the one before.
     born: (bool, bool),
-    exits: Exits,
+    /// Tasks that ended, and tasks that wait where they are held.
+    exits: Calls,
+    queues: Calls,
     /// Whether the turn before found others to be busy than the one before it, and that one too.
     renewed: (bool, bool),
 }
@@ -59,7 +61,8 @@ impl Pace {
             least: Pace::SOON,
             before: Nanos(0),
             born: (false, false),
-            exits: Exits::default(),
+            exits: Calls::default(),
+            queues: Calls::default(),
             renewed: (false, false),
         }
     }
@@ -78,7 +81,9 @@ impl Pace {
         self.born = (false, self.born.0);
         self.renewed = (found == Found::Others, self.renewed.0);
         let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
-        self.exits.turned(acted, (self.quick, slow));
+        for calls in [&mut self.exits, &mut self.queues] {
+            calls.turned(acted, (self.quick, slow));
+        }
         // Whoever begins starts others once; who does so all the time is over before it is known.
         let storm = self.is_storm() && !acted;
         let most = match found {
@@ -117,6 +122,11 @@ impl Pace {
     /// Whether a wait ends early, now and after so long, for tasks that have ended since the turn.
     pub fn exits_wake(&mut self, now: Nanos, waited: Nanos) -> bool {
         waited >= self.least && self.exits.wake(now)
+    }
+
+    /// Whether a wait ends early, now and after so long, for a task that waits for a CPU where it is held.
+    pub fn queues_wake(&mut self, now: Nanos, waited: Nanos) -> bool {
+        waited >= self.least && self.queues.wake(now)
     }
 
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.

@@ -37,6 +37,7 @@ mod migrate;
 mod objects;
 mod options;
 mod others;
+mod queues;
 mod quiet;
 mod resident;
 
@@ -71,6 +72,7 @@ pub struct LiveMachine {
     nodes: Option<(Nanos, Vec<NodeState>, bool)>,
     isolated: CpuSet,
     others: others::Others,
+    queues: queues::Queues,
     policies: resident::Policies,
     aside: quiet::Aside,
     objects: Option<objects::Objects>,
@@ -121,6 +123,7 @@ impl LiveMachine {
             spent: BTreeMap::new(),
             nodes: None,
             others: others::Others::default(),
+            queues: queues::Queues::default(),
             policies: resident::Policies::default(),
             aside: quiet::Aside::default(),
             objects: options.objects.then(objects::Objects::default),
@@ -171,6 +174,16 @@ impl LiveMachine {
         self.faults.as_ref().map_or(0, |faults| faults.exited())
     }
 
+    /// Whether a task that we hold on a node waits for a CPU, as far as looking for that costs next to nothing.
+    ///
+    /// # Errors
+    /// A file of the kernel's cannot be read.
+    pub fn squeezed(&mut self) -> Result<bool, WorldError> {
+        let now = self.system.monotonic();
+        let held = |from| self.custody.held(from);
+        self.queues.squeezed(self.system.as_mut(), held, &mut self.spent, now).map_err(read_error)
+    }
+
     /// The machine's.
     #[must_use]
     pub fn topology(&self) -> &Topology {
@@ -201,7 +214,7 @@ impl LiveMachine {
         let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
         let unreadable =
             self.policies.unreadable.iter().map(|(process, why)| (*process, why.clone()));
-        self.aside.throttled().chain(alone).chain(unreadable).collect()
+        self.aside.grouped().chain(alone).chain(unreadable).collect()
     }
 
     /// Why a process's memory may not be read, where page tables are looked at.
@@ -308,7 +321,7 @@ impl LiveMachine {
         let by_faults = self.faults.is_some() && self.coverage;
         let hidden = by_faults.then(|| self.aside.hidden(system, process, now)).flatten();
         let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden));
-        let aside = self.aside.is_throttled(system, process, now) || hidden;
+        let aside = self.aside.is_grouped(system, process, now) || hidden;
         Ok(Task {
             id: stat.id,
             process,
@@ -376,6 +389,7 @@ impl Observe for LiveMachine {
         }
         let alive = |id: &TaskId| tasks.binary_search_by_key(id, |task| task.id).is_ok();
         self.custody.retain(alive);
+        self.queues.retain(|task| self.custody.home(*task).is_some());
         self.processes.retain(|id, _| alive(id));
         let processes: BTreeSet<ProcessId> = self.processes.values().copied().collect();
         self.aside.retain(|process| processes.contains(process));
@@ -439,7 +453,13 @@ impl Observe for LiveMachine {
 
     fn mapped(&mut self, process: ProcessId) -> Option<Vec<Range<u64>>> {
         (self.beat)();
-        Some(self.system.mapped(process.tgid).ok()?.unwrap_or_default())
+        let mapped = self.system.mapped(process.tgid).ok()?;
+        // A process whose first thread has ended shows no memory, and has as much as before.
+        if mapped.as_ref().is_some_and(Vec::is_empty) {
+            None
+        } else {
+            Some(mapped.unwrap_or_default())
+        }
     }
 }
 

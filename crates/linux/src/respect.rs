@@ -109,6 +109,24 @@ pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<u64, Rea
     Ok(sum)
 }
 
+/// Whether a process's group has CPUs for itself among which the scheduler balances nothing: it, or the nearest one
+/// above it that is a partition at all, is an isolated one in force.
+///
+/// # Errors
+/// A file is there and cannot be read.
+pub fn is_isolated(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<bool, ReadError> {
+    for folder in cgroup::of_process(root, mounts, tgid)? {
+        let text = text_if_present(&folder.join("cpuset.cpus.partition"))?.unwrap_or_default();
+        match text.trim() {
+            "isolated" => return Ok(true),
+            "root" => return Ok(false),
+            // A member of what is above it; one that is "invalid" is no more than that.
+            _ => {}
+        }
+    }
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -188,5 +206,22 @@ mod tests {
         put(root.path(), "sys/fs/cgroup/cpu.stat", "usage_usec 5\n");
         let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
         assert_eq!((of(7), of(8)), (7, 0));
+    }
+
+    #[test]
+    fn members_of_an_isolated_partition_are_isolated_and_other_partitions_balance() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        put(root.path(), "proc/7/cgroup", "0::/a/b\n");
+        let of = |above: &str, own: &str| {
+            put(root.path(), "sys/fs/cgroup/a/cpuset.cpus.partition", &format!("{above}\n"));
+            put(root.path(), "sys/fs/cgroup/a/b/cpuset.cpus.partition", &format!("{own}\n"));
+            is_isolated(root.path(), &mut Mounts::default(), 7).unwrap()
+        };
+        assert!(of("member", "isolated") && of("isolated", "member") && of("root", "isolated"));
+        assert!(of("isolated", "root invalid (Cpu list in cpuset.cpus not exclusive)"));
+        assert!(!of("isolated", "root") && !of("member", "member") && !of("member", "root"));
+        assert!(!of("isolated invalid (Parent is not a partition root)", "member"));
+        assert!(!is_isolated(root.path(), &mut Mounts::default(), 8).unwrap());
     }
 }

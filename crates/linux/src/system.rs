@@ -74,6 +74,8 @@ pub trait Tasks {
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), SysError>;
     /// How often a process's groups have run out of their quota of CPU time.
     fn throttles(&mut self, tgid: u32) -> u64;
+    /// Whether a process's control group is, or is below, an isolated partition.
+    fn is_isolated(&mut self, tgid: u32) -> bool;
     /// The CPUs of a thread's cpuset; `None` where it has none of its own or that cannot be told.
     fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet>;
     /// The nodes that a process's memory may be on; `None` where that cannot be told.
@@ -272,6 +274,10 @@ impl Tasks for Running {
 
     fn throttles(&mut self, tgid: u32) -> u64 {
         respect::throttles(&self.root, &mut self.mounts, tgid).unwrap_or(0)
+    }
+
+    fn is_isolated(&mut self, tgid: u32) -> bool {
+        respect::is_isolated(&self.root, &mut self.mounts, tgid).unwrap_or(false)
     }
 
     fn cpuset(&mut self, tgid: u32, tid: u32) -> Option<CpuSet> {

@@ -19,7 +19,8 @@ pub struct Counters {
 
 impl Counters {
     /// Per mille of the time since `before` that it ran, and that it waited.
-    fn since(&self, before: &Counters) -> (u32, u32) {
+    #[must_use]
+    pub fn since(&self, before: &Counters) -> (u32, u32) {
         let all = self.at.since(before.at).0.max(1);
         let permille = |time: Nanos| (time.0 * 1000 / all).min(1000) as u32;
         (permille(self.ran.since(before.ran)), permille(self.waited.since(before.waited)))
@@ -44,6 +45,11 @@ impl Spent {
     pub fn born(at: Nanos) -> Spent {
         let born = Counters { at, ..Counters::default() };
         Spent { before: born, last: born, seen: (Nanos(0), Nanos(0)) }
+    }
+
+    /// The next looks are compared with what it had spent then, not with looks before.
+    pub fn start_at(&mut self, then: Counters) {
+        (self.before, self.last) = (then, then);
     }
 
     /// Per mille of the time of late that it ran, and that it waited for a CPU; `sleeps` is whether it does neither.

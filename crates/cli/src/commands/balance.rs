@@ -6,6 +6,7 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::privileges;
 use crate::args::{Balance, BalancePlacement};
-use crate::session::{MARK, Session, tell};
+use crate::session::{MARK, Pulse, Session, tell};
 use crate::targets::{self, Targets};
 use crate::{interrupt, latencies, runs};
 use scan::Tuner;
@@ -33,11 +34,10 @@ use voice::Voice;
 mod others;
 mod scan;
 mod voice;
+mod wait;
 
 /// Longest sleep between two looks at signals and at the supervisor.
 const NAP: Duration = Duration::from_millis(150);
-/// The same while evidence is awaited. Guessed: a waking costs a few dozen microseconds.
-const SHORT_NAP: Duration = Duration::from_millis(30);
 /// From when on nobody is taken to come back soon: a restart is over sooner. Guessed.
 const DESERTED: Duration = Duration::from_secs(5);
 
@@ -82,9 +82,9 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     }
     others::check(&named, args.all || !args.cgroup.is_empty())?;
     let mut session = Session::begin(&about(args), tunes(args))?;
-    let started = Runner::start(args, targets, &mut session);
+    let started = Runner::start(args, targets, &mut session, interrupted);
     let outcome = started.and_then(|(mut runner, mut child)| {
-        let code = runner.run(args, &mut session, child.as_mut(), &interrupted)?;
+        let code = runner.run(args, &mut session, child.as_mut())?;
         Ok((runner, code))
     });
     // Whatever went wrong, what was changed is put back; and before the fault stream is closed,
@@ -158,6 +158,8 @@ struct Runner {
     said: Vec<String>,
     voice: Voice,
     pace: Pace,
+    pulse: Pulse,
+    interrupted: Arc<AtomicBool>,
 }
 
 impl Runner {
@@ -166,6 +168,7 @@ impl Runner {
         args: &Balance,
         mut targets: Targets,
         session: &mut Session,
+        interrupted: Arc<AtomicBool>,
     ) -> Result<(Runner, Option<Child>)> {
         let parts = parts(args);
         let measured = args.measured.as_deref().filter(|_| parts.latencies);
@@ -217,6 +220,8 @@ impl Runner {
             said: Vec::new(),
             voice: Voice::default(),
             pace: Pace::new(),
+            pulse: session.pulse(),
+            interrupted,
         };
         Ok((runner, child))
     }
@@ -226,10 +231,8 @@ impl Runner {
         args: &Balance,
         session: &mut Session,
         mut child: Option<&mut Child>,
-        interrupted: &AtomicBool,
     ) -> Result<ExitCode> {
         go_first();
-        let pulse = session.pulse();
         let mut last_change = Nanos(0);
         let (mut idle_since, mut deserted_since) = (None, None);
         let mut rotation = Rotation::new();
@@ -242,7 +245,7 @@ impl Runner {
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
-                    if interrupted.load(Ordering::Relaxed) {
+                    if self.interrupted.load(Ordering::Relaxed) {
                         return Ok(interrupt::code());
                     }
                     if let Some(status) = ended(child.as_deref_mut(), args)? {
@@ -253,7 +256,7 @@ impl Runner {
                     {
                         tuner.rest(session, self.machine.topology())?;
                     }
-                    pulse.beat();
+                    self.pulse.beat();
                     std::thread::sleep(NAP);
                     continue;
                 }
@@ -299,36 +302,9 @@ impl Runner {
             self.pace.hurry(lost::permille(&turn.snapshot.topology));
             let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
             rotation.iter_mut().for_each(Rotation::step);
-            let begun = Instant::now();
-            let until = begun + Duration::from_nanos(wait.0);
-            let nap = if turn.is_settled() { NAP } else { SHORT_NAP };
-            while let Some(left) = until.checked_duration_since(Instant::now()) {
-                pulse.beat();
-                if interrupted.load(Ordering::Relaxed) {
-                    return Ok(interrupt::code());
-                }
-                if let Some(status) = ended(child.as_deref_mut(), args)? {
-                    return Ok(code_of(status));
-                }
-                let heard = self.machine.listen()?;
-                let waited = Nanos(begun.elapsed().as_nanos() as u64);
-                let wakes = match turn.is_settled() {
-                    true => self.controller.is_stirred(heard),
-                    false => {
-                        self.pace.wakes(waited, heard.len())
-                            || turn.has_just_begun()
-                                && self.machine.births_are_over()
-                                && self.pace.births_wake(waited)
-                    }
-                };
-                let mut exits_wake = || {
-                    self.machine.exited() != exited
-                        && self.pace.exits_wake(clock::monotonic(), waited)
-                };
-                if wakes || exits_wake() {
-                    break;
-                }
-                std::thread::sleep(left.min(nap));
+            let child = child.as_deref_mut();
+            if let Some(code) = self.wait(&turn, wait, exited, (child, args))? {
+                return Ok(code);
             }
             before = clock::cpu_time();
         }

@@ -158,7 +158,8 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         left => left?,
     };
-    let Some(left) = left else { return Ok(ExitCode::SUCCESS) };
+    // What was kept on purpose stays, also of a session that was killed after it had said so.
+    let Some(left) = left.filter(|left| !left.kept) else { return Ok(ExitCode::SUCCESS) };
     let undone = undo_left(&left, false);
     say!("numaherd: run {} {why}; put back {}", left.run, tell(&undone));
     if undone.failed.is_empty() {

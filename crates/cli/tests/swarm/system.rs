@@ -152,6 +152,10 @@ impl Tasks for Shared {
         kernel.throttled.get(&tgid).copied().unwrap_or(0)
     }
 
+    fn is_isolated(&mut self, _: u32) -> bool {
+        false
+    }
+
     fn cpuset(&mut self, _: u32, tid: u32) -> Option<CpuSet> {
         let kernel = self.0.borrow();
         let group = kernel.tasks.get(&tid)?.group;

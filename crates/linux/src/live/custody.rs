@@ -5,6 +5,7 @@
 //! mask of ours, as threads and children of a placed task are, is written down and set free.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use numaherd_model::{
     Change, CpuSet, Journal, Nanos, NodeId, Outcome, Pages, ProcessId, SkipReason, TaskId,
@@ -150,6 +151,12 @@ impl Custody {
     /// Where we placed a task.
     pub fn home(&self, task: TaskId) -> Option<NodeId> {
         self.tasks.get(&task).map(|ours| ours.home)
+    }
+
+    /// The tasks in custody, ascending, from there on.
+    pub fn held(&self, from: Bound<TaskId>) -> impl Iterator<Item = (TaskId, ProcessId)> + '_ {
+        let held = self.tasks.range((from, Bound::Unbounded));
+        held.map(|(task, ours)| (*task, ours.process))
     }
 
     /// Whether we placed a thread of this process.

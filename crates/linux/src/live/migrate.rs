@@ -222,10 +222,16 @@ impl Mover {
         let before = strays(system, tgid, others, to.node)?;
         let mut left = before.clone();
         let mut answers = Answers::new();
+        let mut failed = None;
         for chunk in left.chunks(BATCH_PAGES) {
-            if !self.move_chunk(system, tgid, chunk, to, &mut answers, beat)? {
+            match self.move_chunk(system, tgid, chunk, to, &mut answers, beat) {
+                Ok(true) => {}
                 // The node has no room: more of the same would only make it reclaim.
-                break;
+                Ok(false) => break,
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
             }
         }
         // What has arrived by the kernel's word need not be looked up again.
@@ -238,7 +244,9 @@ impl Mover {
             moved[stray.range] -= 1;
             count(&mut refused[stray.range], answers.get(&stray.address).copied());
         }
-        Ok(moved)
+        // What came before it failed has come.
+        let nothing_came = after.len() == before.len();
+        failed.filter(|_| nothing_came).map_or(Ok(moved), Err)
     }
 
     /// Moves pages in batches; answers false if the node has no room.

@@ -8,9 +8,9 @@ use crate::memory::residence::{Residence, Unseen};
 use crate::sys::pages;
 use crate::system::{self, System};
 
-/// How often quotas are looked at, and how long a process counts as throttled after its group last
+/// How often control groups are looked at, and how long a process counts as throttled after its group last
 /// ran out. Guessed: a hundred of the kernel's usual periods.
-const QUOTA_AGE: Nanos = Nanos(10_000_000_000);
+const GROUP_AGE: Nanos = Nanos(10_000_000_000);
 
 /// Bounds on how often it is looked whether memory is of the reserve, which stays so: when a process has
 /// become twice as old, for what is young allocates; policies only after the upper one, for who is young may give
@@ -70,7 +70,7 @@ impl Hidden {
 /// Processes whose tasks are not placed, or would not be if faults were all there is to go by.
 #[derive(Debug, Default)]
 pub struct Aside {
-    quotas: BTreeMap<ProcessId, Quota>,
+    groups: BTreeMap<ProcessId, Group>,
     coverage: BTreeMap<ProcessId, Seen>,
 }
 
@@ -92,10 +92,11 @@ struct Seen {
 }
 
 #[derive(Debug)]
-struct Quota {
+struct Group {
     at: Nanos,
     throttles: u64,
-    throttled: bool,
+    /// Why its processes are left alone.
+    why: Option<&'static str>,
 }
 
 impl Aside {
@@ -107,11 +108,9 @@ impl Aside {
         }
     }
 
-    /// Who is throttled, and why it is left alone.
-    pub fn throttled(&self) -> impl Iterator<Item = (ProcessId, String)> + '_ {
-        let quotas = self.quotas.iter().filter(|(_, quota)| quota.throttled);
-        let text = "its control group runs out of its quota of CPU time (cpu.max)";
-        quotas.map(move |(process, _)| (*process, text.to_string()))
+    /// Who is left alone for what its control group is, and why.
+    pub fn grouped(&self) -> impl Iterator<Item = (ProcessId, String)> + '_ {
+        self.groups.iter().filter_map(|(process, group)| Some((*process, group.why?.to_string())))
     }
 
     /// Whose faults say little, and why.
@@ -121,27 +120,29 @@ impl Aside {
 
     /// Forgets processes that are no more.
     pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
-        self.quotas.retain(|process, _| alive(process));
+        self.groups.retain(|process, _| alive(process));
         self.coverage.retain(|process, _| alive(process));
     }
 
-    /// Whether a process's control group runs out of its quota.
-    pub fn is_throttled(
-        &mut self,
-        system: &mut dyn System,
-        process: ProcessId,
-        now: Nanos,
-    ) -> bool {
-        if let Some(known) = self.quotas.get(&process)
-            && now.since(known.at) < QUOTA_AGE
+    /// Whether a process is left alone for its control group: that runs out of its quota, or the scheduler balances
+    /// nothing there, so that tasks that may use several CPUs stay where they were put.
+    pub fn is_grouped(&mut self, system: &mut dyn System, process: ProcessId, now: Nanos) -> bool {
+        if let Some(known) = self.groups.get(&process)
+            && now.since(known.at) < GROUP_AGE
         {
-            return known.throttled;
+            return known.why.is_some();
         }
         let throttles = system.throttles(process.tgid);
-        let before = self.quotas.get(&process).map_or(throttles, |known| known.throttles);
-        let throttled = throttles > before;
-        self.quotas.insert(process, Quota { at: now, throttles, throttled });
-        throttled
+        let before = self.groups.get(&process).map_or(throttles, |known| known.throttles);
+        let why = match throttles > before {
+            true => Some("its control group runs out of its quota of CPU time (cpu.max)"),
+            false if system.is_isolated(process.tgid) => {
+                Some("its control group's CPUs are an isolated partition (cpuset.cpus.partition)")
+            }
+            false => None,
+        };
+        self.groups.insert(process, Group { at: now, throttles, why });
+        why.is_some()
     }
 
     /// What hides most of a process's memory, if something does.

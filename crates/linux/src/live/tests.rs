@@ -129,3 +129,21 @@ fn where_nobody_is_left_nobody_is_sampled() {
     assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
     assert_eq!(*sampled.borrow(), []);
 }
+
+/// It would be forgotten what is known of the memory of a process whose first thread has ended.
+#[test]
+fn an_empty_map_tells_nothing_and_none_at_all_that_the_process_has_ended() {
+    let root = tempfile::tempdir().unwrap();
+    let process = ProcessId { tgid: 7, start: 1 };
+    let mut machine = looking(vec![process], None);
+    machine.system = Box::new(Running::new(root.path()));
+    assert_eq!(machine.mapped(process), Some(Vec::new()));
+    crate::testing::put(root.path(), "proc/7/maps", "");
+    assert_eq!(machine.mapped(process), None);
+    crate::testing::put(
+        root.path(),
+        "proc/7/maps",
+        "1000-3000 rw-p 00000000 00:00 0 \n5000-6000 rw-p 00000000 00:00 0 \n",
+    );
+    assert_eq!(machine.mapped(process), Some(vec![0x1000..0x3000, 0x5000..0x6000]));
+}

@@ -1,10 +1,11 @@
-//! Whether tasks that end are worth a look.
+//! Whether tasks that end, or wait for a CPU where they are held, are worth a look.
 //!
 //! When some of a program's tasks have ended, memory that they shared with the others is those others' alone, and
 //! their CPUs are free. While looks are rare, once all has converged, nobody would see that for seconds: of four
 //! threads that outlive four others by three seconds, each goes over half of what they shared from afar to the end
 //! (`shared` in the lab). But a server whose threads come and go is not to be looked at each time. So a look for those that
-//! ended which led to nothing is followed by the next no sooner than a while later, twice as long each time.
+//! ended which led to nothing is followed by the next no sooner than a while later, twice as long each time. The same goes
+//! for tasks that wait: where all CPUs are taken there is nowhere to let them go.
 //!
 //! Example: of threads that end all the time, with nothing to gain, some are looked at after 0, 0.1, 0.3, 0.7, 1.5 and 3.1 s,
 //! and then every 2 s where that is how often it looks anyway. Where pages or tasks were moved, the next ones that end are
@@ -14,7 +15,7 @@ use numaherd_model::Nanos;
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
-pub struct Exits {
+pub struct Calls {
     /// When they ended a wait last.
     last: Option<Nanos>,
     /// For how long after that they do not.
@@ -23,8 +24,8 @@ pub struct Exits {
     woke: bool,
 }
 
-impl Exits {
-    /// Whether a wait ends now, for tasks that have ended since the last look.
+impl Calls {
+    /// Whether a wait ends now, for tasks that have ended, or waited, since the last look.
     pub fn wake(&mut self, now: Nanos) -> bool {
         self.woke = self.last.is_none_or(|last| now.since(last) >= self.rest);
         if self.woke {
@@ -55,10 +56,10 @@ mod tests {
 
     /// Moments at which a look is taken, of these at which tasks end, if looks act or not.
     fn looks(moments: impl IntoIterator<Item = u64>, acts: bool) -> Vec<u64> {
-        let mut exits = Exits::default();
+        let mut calls = Calls::default();
         let mut look = |&now: &u64| {
-            let wakes = exits.wake(Nanos(now));
-            exits.turned(acts, LIMITS);
+            let wakes = calls.wake(Nanos(now));
+            calls.turned(acts, LIMITS);
             wakes
         };
         moments.into_iter().filter(|now| look(now)).collect()
@@ -81,12 +82,12 @@ mod tests {
 
     #[test]
     fn turns_after_other_waits_say_nothing_of_those_that_end() {
-        let mut exits = Exits::default();
-        assert!(exits.wake(Nanos(0)));
-        exits.turned(false, LIMITS);
-        (0..9).for_each(|_| exits.turned(false, LIMITS));
-        assert!(!exits.wake(Nanos(99)) && exits.wake(Nanos(100)));
-        exits.turned(true, LIMITS);
-        assert!(exits.wake(Nanos(100)));
+        let mut calls = Calls::default();
+        assert!(calls.wake(Nanos(0)));
+        calls.turned(false, LIMITS);
+        (0..9).for_each(|_| calls.turned(false, LIMITS));
+        assert!(!calls.wake(Nanos(99)) && calls.wake(Nanos(100)));
+        calls.turned(true, LIMITS);
+        assert!(calls.wake(Nanos(100)));
     }
 }

@@ -1,0 +1,70 @@
+//! What is heard between two turns of the loop, and what ends the wait for the next one early.
+
+use std::process::{Child, ExitCode};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use numaherd_control::controller::Turn;
+use numaherd_linux::sys::clock;
+use numaherd_model::Nanos;
+
+use super::{NAP, Runner, code_of, ended};
+use crate::args::Balance;
+use crate::interrupt;
+
+/// Longest sleep while evidence is awaited. Guessed: a waking costs a few dozen microseconds.
+const SHORT_NAP: Duration = Duration::from_millis(30);
+/// The same while tasks are held: who waits for a CPU there is to be free within 100 ms.
+const HELD_NAP: Duration = Duration::from_millis(50);
+
+impl Runner {
+    /// Waits after a turn, so long or until something is worth a look; answers how it ends, if it does. `exited` is how
+    /// many tasks had ended when the turn began.
+    pub fn wait(
+        &mut self,
+        turn: &Turn,
+        wait: Nanos,
+        exited: u64,
+        (mut child, args): (Option<&mut Child>, &Balance),
+    ) -> Result<Option<ExitCode>> {
+        let begun = Instant::now();
+        let until = begun + Duration::from_nanos(wait.0);
+        let nap = match turn.is_settled() {
+            true if turn.snapshot.tasks.iter().any(|task| task.home.is_some()) => HELD_NAP,
+            true => NAP,
+            false => SHORT_NAP,
+        };
+        while let Some(left) = until.checked_duration_since(Instant::now()) {
+            self.pulse.beat();
+            if self.interrupted.load(Ordering::Relaxed) {
+                return Ok(Some(interrupt::code()));
+            }
+            if let Some(status) = ended(child.as_deref_mut(), args)? {
+                return Ok(Some(code_of(status)));
+            }
+            if self.is_called(turn, Nanos(begun.elapsed().as_nanos() as u64), exited)? {
+                break;
+            }
+            std::thread::sleep(left.min(nap));
+        }
+        Ok(None)
+    }
+
+    /// Whether something is worth a look, after so long.
+    fn is_called(&mut self, turn: &Turn, waited: Nanos, exited: u64) -> Result<bool> {
+        let heard = self.machine.listen()?;
+        let wakes = match turn.is_settled() {
+            true => self.controller.is_stirred(heard),
+            false => {
+                self.pace.wakes(waited, heard.len())
+                    || turn.has_just_begun()
+                        && self.machine.births_are_over()
+                        && self.pace.births_wake(waited)
+            }
+        };
+        Ok(wakes
+            || self.machine.exited() != exited && self.pace.exits_wake(clock::monotonic(), waited)
+            || self.machine.squeezed()? && self.pace.queues_wake(clock::monotonic(), waited))
+    }
+}
