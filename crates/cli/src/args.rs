@@ -258,7 +258,7 @@ pub struct Balance {
     #[arg(long, value_name = "FILE")]
     pub measured: Option<PathBuf>,
     /// How long a thread may be kept waiting for a page on its way
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.002, value_parser = pause)]
+    #[arg(long, value_name = "SECONDS", default_value_t = PAUSE, value_parser = pause)]
     pub pause: f64,
     /// Do without BPF: evidence is where each process's pages lie
     #[arg(long)]
@@ -278,6 +278,9 @@ pub struct Balance {
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
+
+/// How long a task may be kept waiting for a page on its way, in seconds, where nothing else is asked for.
+pub const PAUSE: f64 = 0.002;
 
 /// Seconds that a thread may wait: a positive number, no more than one.
 fn pause(text: &str) -> Result<f64, String> {

@@ -47,7 +47,8 @@ impl Interval {
         Interval { low: 1.0 - self.high, high: 1.0 - self.low }
     }
 
-    fn clamped(self) -> Interval {
+    /// As far as it is a share.
+    pub fn clamped(self) -> Interval {
         let high = self.high.clamp(0.0, 1.0);
         Interval { low: self.low.clamp(0.0, high), high }
     }

@@ -7,6 +7,7 @@
 
 mod expectation;
 mod projection;
+mod words;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -26,14 +27,15 @@ use numaherd_placement::{Herd, Mechanisms, sharing};
 use serde::Serialize;
 
 use super::balance::open_faults;
-use super::status::findings::{Finding, balance, percent};
+use super::status::findings::{Finding, balance};
 use super::status::machine;
-use crate::args::{AdviseArgs, Format};
+use crate::args::{AdviseArgs, Format, PAUSE};
 use crate::estimate::{self, Interval};
 use crate::stalls::{self, Stalls};
 use crate::{interrupt, latencies, output};
 use expectation::Distances;
 use projection::{Projection, project};
+use words::{Worth, csv, table, text, unsure};
 
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(200);
@@ -58,8 +60,14 @@ struct Advice {
     bytes_to_move: u64,
     /// Guessed until balance has moved something.
     move_seconds: f64,
+    /// The longest that a thread is to wait for a page on its way, as `balance` keeps it.
+    pause_seconds: f64,
     page_move_us: f64,
     remote_ratio: Option<f64>,
+    /// The share of its time that it loses as not all that it uses is near.
+    loss_interval: Option<[f64; 2]>,
+    /// The same as a figure, where the waiting for memory was counted.
+    loss: Option<f64>,
     /// Of the time it takes now.
     gain_interval: Option<[f64; 2]>,
     /// The same as a figure, where the waiting for memory was counted; below 0 if it costs time. The
@@ -167,8 +175,11 @@ impl Advice {
             tasks_to_move: 0,
             bytes_to_move: 0,
             move_seconds: 0.0,
+            pause_seconds: PAUSE,
             page_move_us: 0.0,
             remote_ratio: None,
+            loss_interval: Some([0.0; 2]),
+            loss: Some(0.0),
             gain_interval: Some([0.0; 2]),
             gain: Some(0.0),
             sharing_known: false,
@@ -250,6 +261,14 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
             .max_by(|a, b| a.high.total_cmp(&b.high)),
     };
     let figure = counted.map(|(_, gain)| gain.low);
+    let all_near = |stalls| expectation::most(stalls, own_cpus, &distances);
+    let lost = counted.and_then(|(stalls, _)| all_near(stalls)).map(|loss| loss.max(0.0));
+    let loss = match lost {
+        Some(lost) => Some(Interval { low: lost - ERROR, high: lost + ERROR }.clamped()),
+        None => apart
+            .before
+            .map(|now| estimate::gain(now, 1.0, ratio.unwrap_or(1.0), Interval::UNKNOWN)),
+    };
     let most = counted.map(|(_, gain)| gain.high).or(gain.map(|gain| gain.high));
     let sharing_known = shared.is_none();
     let told = shared.filter(|_| !apart.moves()).unwrap_or(apart);
@@ -262,7 +281,8 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         (true, Some((stalls, most))) if worth_it => unsure(stalls, most.high),
         _ => {
             let counted = counted.map(|(_, gain)| gain);
-            text(&told, gain, counted, sharing_known, bytes_to_move, move_seconds)
+            let worth = Worth { lost, loss, counted, gain, sharing_known };
+            text(&told, worth, bytes_to_move, move_seconds)
         }
     };
     Ok(Advice {
@@ -275,8 +295,11 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         tasks_to_move: told.tasks,
         bytes_to_move,
         move_seconds,
+        pause_seconds: PAUSE,
         page_move_us: snapshot.costs.page_move.0 as f64 / 1e3,
         remote_ratio: ratio,
+        loss_interval: loss.map(|loss| [loss.low, loss.high]),
+        loss: lost,
         gain_interval: gain.map(|gain| [gain.low, gain.high]),
         gain: figure,
         sharing_known,
@@ -299,112 +322,4 @@ fn ratio(snapshot: &Snapshot, distances: &Distances<'_>) -> Option<f64> {
     let pages = snapshot.regions.iter().flat_map(|region| &region.pages);
     let memory: Vec<(NodeId, u64)> = pages.map(|(node, pages)| (*node, pages.0)).collect();
     estimate::ratio(&ran, &memory, |a, b| distances.between(a, b))
-}
-
-/// Much is remote, and page tables alone do not tell what can be done about it.
-fn unsure(stalls: &Stalls, most: f64) -> String {
-    format!(
-        "{} of its misses are local; who uses which memory is not known while the kernel takes no \
-         hinting faults; finding out and bringing threads and memory together brings up to {} of \
-         its time, all of it where no two threads use the same memory",
-        stalls.local_share().map_or("none".into(), percent),
-        percent(most)
-    )
-}
-
-fn text(
-    told: &Projection,
-    gain: Option<Interval>,
-    counted: Option<Interval>,
-    sharing_known: bool,
-    bytes: u64,
-    seconds: f64,
-) -> String {
-    let (Some(before), Some(after), Some(gain)) = (told.before, told.after, gain) else {
-        return "nothing can be said: no sign of who uses which memory; a longer --sample may tell"
-            .into();
-    };
-    let now = format!("{} of its memory use is local", percent(before));
-    if !told.moves() {
-        return format!("{now}; herd would move nothing");
-    }
-    let moving = format!(
-        "moving {} threads and {} MiB takes about {seconds:.1} s, makes {} local",
-        told.tasks,
-        bytes >> 20,
-        percent(after)
-    );
-    let end = if told.finished { "" } else { " and would not be all" };
-    let doubt = match sharing_known {
-        true => "",
-        false => {
-            "; too few faults tell yet whether its threads share memory, a longer --sample may"
-        }
-    };
-    if let Some(Interval { low, high }) = counted {
-        let worth = if high < WORTH { ": not worth it, it brings" } else { " and brings" };
-        let brings = match low < high {
-            true => format!("{} to {}", percent(low), percent(high)),
-            false => percent(low),
-        };
-        let error = percent(ERROR);
-        return format!("{now}; {moving}{end}{worth} {brings} of its time (± {error}){doubt}");
-    }
-    let most = percent(gain.high);
-    if gain.high < WORTH {
-        return format!("{now}; {moving}{end}: not worth it, it brings {most} at most{doubt}");
-    }
-    format!("{now}; {moving}{end} and brings up to {most} of its time{doubt}")
-}
-
-fn table(advice: &Advice) -> String {
-    let mut text = format!("{}\n", advice.finding.text);
-    if let Some(command) = &advice.finding.command {
-        text += &format!("    {command}\n");
-    }
-    if let Some(ratio) = advice.remote_ratio {
-        let waiting = match advice.waiting_share {
-            Some(share) => format!("it waits for memory {} of its time", percent(share)),
-            None => "up to: if all of its time were spent waiting for memory".into(),
-        };
-        let source = match advice.distance_source {
-            "measured" => "measured",
-            _ => "firmware's distances",
-        };
-        text += &format!(
-            "seen for {:.1} s; by {}; {waiting}; remote memory taken to be {ratio:.1} times as slow \
-             ({source}), a page to take {:.0} us to move (guessed)\n",
-            advice.seconds, advice.evidence, advice.page_move_us
-        );
-    }
-    text
-}
-
-fn csv(advice: &Advice) -> Result<String> {
-    let mut listing = numaherd_report::Listing::new([
-        "pid",
-        "local_share",
-        "local_share_after",
-        "tasks_to_move",
-        "bytes_to_move",
-        "move_seconds",
-        "gain_from",
-        "gain_to",
-        "gain",
-        "worth_it",
-    ]);
-    let number = |figure: Option<f64>| figure.map_or_else(String::new, |f| f.to_string());
-    listing.row([
-        advice.pid.to_string(),
-        number(advice.local_share),
-        number(advice.local_share_after),
-        advice.tasks_to_move.to_string(),
-        advice.bytes_to_move.to_string(),
-        advice.move_seconds.to_string(),
-        number(advice.gain_interval.map(|[from, _]| from)),
-        number(advice.gain_interval.map(|[_, to]| to)),
-        number(advice.gain),
-        advice.worth_it.to_string(),
-    ]);
-    Ok(listing.csv()?)
 }
