@@ -129,6 +129,11 @@ impl Pace {
         waited >= self.least && self.queues.wake(now)
     }
 
+    /// Nobody waits any more: the next who does is worth a look at once.
+    pub fn queues_are_calm(&mut self) {
+        self.queues = Calls::default();
+    }
+
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.
     #[must_use]
     pub fn wakes(&self, waited: Nanos, heard: usize) -> bool {

@@ -24,6 +24,7 @@ use crate::vm;
 use custody::{Custody, Hands};
 use family::{Family, Member};
 pub use options::LiveOptions;
+pub use queues::Queue;
 
 mod accesses;
 mod act;
@@ -174,11 +175,11 @@ impl LiveMachine {
         self.faults.as_ref().map_or(0, |faults| faults.exited())
     }
 
-    /// Whether a task that we hold on a node waits for a CPU, as far as looking for that costs next to nothing.
+    /// Whether a task that we hold on a node waits for a CPU there. This costs next to nothing.
     ///
     /// # Errors
     /// A file of the kernel's cannot be read.
-    pub fn squeezed(&mut self) -> Result<bool, WorldError> {
+    pub fn queue(&mut self) -> Result<Queue, WorldError> {
         let now = self.system.monotonic();
         let held = |from| self.custody.held(from);
         self.queues.squeezed(self.system.as_mut(), held, &mut self.spent, now).map_err(read_error)

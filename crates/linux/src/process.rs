@@ -6,6 +6,8 @@
 //!
 //! Source of the fields: the kernel's Documentation/filesystems/proc.rst.
 
+mod kept;
+
 use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,6 +15,7 @@ use std::path::{Path, PathBuf};
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeSet, ProcessId, TaskId, TaskState};
 
 use crate::file::{self, Buffer, ReadError};
+pub use kept::Kept;
 
 /// What `/proc/PID/task/TID/stat` tells about a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,13 +167,8 @@ impl TaskReader {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(bytes);
-        let mut numbers = text.split_ascii_whitespace().map(|word| word.parse::<u64>().ok());
-        match (numbers.next().flatten(), numbers.next().flatten(), numbers.next().flatten()) {
-            (Some(run), Some(wait), Some(slices)) => {
-                Ok(Some(SchedStat { run_time: Nanos(run), wait_time: Nanos(wait), slices }))
-            }
-            _ => Err(ReadError::parse_file(&path, "three numbers", &text)),
-        }
+        let wrong = || ReadError::parse_file(&path, "three numbers", &text);
+        parse_schedstat(&text).map(Some).ok_or_else(wrong)
     }
 
     /// The CPUs a thread may run on, from its status. On the live machine
@@ -330,6 +328,12 @@ fn list_ids(folder: &Path) -> Result<Option<Vec<u32>>, ReadError> {
     }
     ids.sort_unstable();
     Ok(Some(ids))
+}
+
+fn parse_schedstat(text: &str) -> Option<SchedStat> {
+    let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
+    let mut next = || numbers.next().flatten();
+    Some(SchedStat { run_time: Nanos(next()?), wait_time: Nanos(next()?), slices: next()? })
 }
 
 /// Parses a stat. The name stands in parentheses and may hold spaces and parentheses itself, so

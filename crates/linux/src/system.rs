@@ -13,7 +13,7 @@ use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology}
 use crate::memory::maps::{self, AnonymousRange, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::memory::zoneinfo;
-use crate::process::{SchedStat, TaskReader, TaskStat};
+use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
 use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock, priority};
@@ -31,6 +31,13 @@ pub trait Tasks {
     /// # Errors
     /// It is there but cannot be read.
     fn schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError>;
+    /// The same of a thread that is asked for again and again.
+    ///
+    /// # Errors
+    /// It is there but cannot be read.
+    fn kept_schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError> {
+        self.schedstat(tgid, tid)
+    }
     /// The threads of a process, ascending.
     ///
     /// # Errors
@@ -209,6 +216,7 @@ pub struct Running {
     root: PathBuf,
     reader: TaskReader,
     mounts: cgroup::Mounts,
+    kept: Kept,
 }
 
 impl Running {
@@ -219,6 +227,7 @@ impl Running {
             root: root.to_path_buf(),
             reader: TaskReader::new(root),
             mounts: cgroup::Mounts::default(),
+            kept: Kept::default(),
         }
     }
 }
@@ -230,6 +239,10 @@ impl Tasks for Running {
 
     fn schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError> {
         self.reader.schedstat(tgid, tid)
+    }
+
+    fn kept_schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError> {
+        self.kept.schedstat(&mut self.reader, (tgid, tid))
     }
 
     fn threads(&mut self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {

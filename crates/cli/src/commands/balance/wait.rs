@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use numaherd_control::controller::Turn;
+use numaherd_linux::live::Queue;
 use numaherd_linux::sys::clock;
 use numaherd_model::Nanos;
 
@@ -63,8 +64,12 @@ impl Runner {
                         && self.pace.births_wake(waited)
             }
         };
+        let queue = self.machine.queue()?;
+        if queue == Queue::Calm {
+            self.pace.queues_are_calm();
+        }
         Ok(wakes
             || self.machine.exited() != exited && self.pace.exits_wake(clock::monotonic(), waited)
-            || self.machine.squeezed()? && self.pace.queues_wake(clock::monotonic(), waited))
+            || queue == Queue::Waits && self.pace.queues_wake(clock::monotonic(), waited))
     }
 }
