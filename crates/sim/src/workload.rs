@@ -20,9 +20,9 @@ mod sound;
 use numaherd_model::places::Pair;
 use serde::Deserialize;
 
+use crate::SimError;
 use crate::machine::LINE_BYTES;
-use crate::{SimError, wrong};
-use sound::Wrong;
+use crate::wrong::{self, Wrong};
 
 /// Workloads that come with numaherd, under the names of the real ones.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -279,6 +279,12 @@ impl ProcessSpec {
     }
 }
 
+/// The name and file of a workload that comes with numaherd.
+fn built_in(name: &str) -> Option<(&'static str, &'static str)> {
+    let same = |known: &str| known.eq_ignore_ascii_case(&name.replace('-', "_"));
+    BUILT_IN.iter().copied().find(|(known, _)| same(known))
+}
+
 impl Workload {
     /// Names of the workloads that come with numaherd.
     pub fn names() -> impl Iterator<Item = &'static str> {
@@ -288,9 +294,14 @@ impl Workload {
     /// One of them; the field's spelling (`numa01_THREAD_ALLOC`) is as good.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Result<Workload, SimError>> {
-        let same = |known: &str| known.eq_ignore_ascii_case(&name.replace('-', "_"));
-        let (name, text) = BUILT_IN.iter().find(|(known, _)| same(known))?;
+        let (name, text) = built_in(name)?;
         Some(Workload::parse(name, name, text))
+    }
+
+    /// The file of one of them.
+    #[must_use]
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        built_in(name).map(|(_, text)| text)
     }
 
     /// The one that the emulated machine runs under this name, where the document's is another.
@@ -356,19 +367,14 @@ impl Workload {
         workload.name = name.to_string();
         match workload.problem() {
             None => Ok(workload),
-            Some(problem) => {
-                let line = problem.line(text);
-                let expected = wrong::with_found(text, line, problem.key, problem.expected);
-                Err(SimError::Parse { path: path.into(), line, expected })
-            }
+            Some(problem) => Err(problem.of_file(path, text)),
         }
     }
 
     /// The first thing wrong.
     fn problem(&self) -> Option<Wrong> {
         if self.process.is_empty() {
-            let expected = "process: a [[process]] table".into();
-            return Some(Wrong { process: 0, phase: None, key: "", expected });
+            return Some(Wrong::new("process", &[], "a [[process]] table"));
         }
         let own = self.process.iter().enumerate().find_map(|(i, process)| process.problem(i));
         own.or_else(|| self.crowd())
@@ -384,8 +390,8 @@ impl Workload {
             threads += of(process);
             threads > MOST_THREADS
         })?;
-        let expected = format!("process.threads: with all copies at most {MOST_THREADS} in all");
-        Some(Wrong { process, phase: None, key: "threads", expected })
+        let expected = format!("with all copies at most {MOST_THREADS} in all");
+        Some(Wrong::new("process.threads", &[process], expected))
     }
 
     /// Whether its threads can be simulated on a machine of so many CPUs, where some are as many as those.

@@ -70,7 +70,7 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("between = [[0, 1]]", "between = []", 14, "links.between", "connect all nodes"),
     ("between = [[0, 1]]", "between = [[0, 1], [1, 0]]", 14, "links.between", "each pair once"),
     ("between = [[0, 1]]", "between = [[0]]", 14, "links.between", "2"),
-    ("id = 1", "id = 0", 19, "node.id", "ascending"),
+    ("id = 1", "id = 0", 20, "node.id", "ascending"),
     ("id = 1", "id = 0x", 20, "node.id", ""),
     ("cpus = 2", "cpus = \"two\"", 17, "node.cpus", "a whole number, 0 or more, found string"),
     ("cpus = 2", "cpus = 2000000", 17, "node.cpus", "1 to 4096 in all"),

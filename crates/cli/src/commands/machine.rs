@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use numaherd_lab::machine::Description;
 use numaherd_lab::{LabError, Machine, derived};
-use numaherd_model::{Topology, places};
+use numaherd_model::Topology;
+use numaherd_model::places::Places;
 use numaherd_sim::SimError;
 
 /// The name of this very machine.
@@ -57,7 +58,7 @@ fn only_simulated(name: &str) -> Option<Result<numaherd_sim::Machine, SimError>>
         return Some(machine);
     }
     let text = std::fs::read_to_string(name).ok()?;
-    let is_simulated = text.lines().any(|line| places::header(line) == Some("sim"));
+    let is_simulated = Places::of(&text).has("sim");
     let machine = numaherd_sim::Machine::parse(name, name, &text);
     (machine.is_ok() || is_simulated).then_some(machine)
 }

@@ -123,7 +123,8 @@ fn count(n: Option<usize>) -> Option<u32> {
 }
 
 fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
+    Ok(numaherd_sim::text(path, bytes)?)
 }
 
 fn stem(path: &str) -> String {
