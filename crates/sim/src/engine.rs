@@ -14,7 +14,7 @@ use crate::account::{Account, LockUse, Place};
 use crate::fabric::{Class, Fabric};
 use crate::machine::{LINE_BYTES, Machine, Speeds};
 use crate::rmap::{Moving, Mutex};
-use crate::workload::{PhaseSpec, Workload};
+use crate::workload::{Pace, PhaseSpec, Workload};
 use crate::{SimError, random::Stream};
 
 mod accesses;
@@ -44,6 +44,8 @@ pub const BLOCK_PAGES: u64 = BLOCK_BYTES / 4096;
 /// By how much a block's time varies, in per mille either way. Guessed: enough that threads do
 /// not march in step, as they never do.
 const JITTER_PERMILLE: f64 = 10.0;
+/// What takes longer never ends: 36 years, of which a few more do not overflow.
+const NEVER_NS: u64 = 1 << 60;
 /// Between two rounds of load balancing. Published: the order of a domain's balance interval.
 const BALANCE_NS: u64 = 20_000_000;
 /// Between two ticks of a CPU that concern NUMA balancing. Guessed: five of 4 ms.
@@ -284,6 +286,7 @@ impl Sim {
         workload.check_threads(cpus)?;
         let speeds = Speeds::of(machine, options.huge_pages);
         workload.check_length(cpus, speeds.least_ns(), options.limit)?;
+        workload.check_steps(cpus, &Pace::of(machine))?;
         let mut sim = Sim {
             topology: machine.measured_topology(),
             domains: machine.domains(),

@@ -5,7 +5,7 @@
 //! once, and every block on its way ends when the new ones let it. Solved exactly, against which the
 //! usual way is measured, that happens after every event.
 
-use super::{Event, Sim};
+use super::{Event, NEVER_NS, Sim};
 
 /// A line that takes longer or shorter by less than this share is as long as it was: the solver goes
 /// no further.
@@ -40,7 +40,7 @@ impl Sim {
             }
             let from = step.lines_from.max(self.now);
             let left_ns = step.ends.saturating_sub(from) as f64 * line_ns / step.line_ns;
-            let ends = from + (left_ns as u64).max(1);
+            let ends = from + (left_ns as u64).clamp(1, NEVER_NS);
             self.steps[cpu].line_ns = line_ns;
             if ends != step.ends {
                 self.schedule_end(t, ends);

@@ -22,20 +22,22 @@ impl ProcessSpec {
         if self.copies == 0 || self.copies > 10_000 {
             return wrong("process.copies", "1 to 10000");
         }
-        if self.at_once == Some(0) {
-            return wrong("process.at_once", "above 0");
+        if self.at_once.is_some_and(|copies| !(1..=10_000).contains(&copies)) {
+            return wrong("process.at_once", "above 0, at most 10000");
         }
         if self.memory_mib < 2 || self.memory_mib > 1 << 24 {
             return wrong("process.memory_mib", "2 to 16777216");
         }
         if self.lines_per_operation.is_some_and(|lines| !(lines > 0.0 && lines <= 1e12)) {
-            return wrong("process.lines_per_operation", "above 0");
+            return wrong("process.lines_per_operation", "above 0, at most 1e12");
         }
         if let Some(sizes) = &self.groups {
-            let nth = sizes.iter().position(|size| *size == 0);
+            let most = self.threads.unwrap_or(1_000_000);
+            let nth = sizes.iter().position(|size| !(1..=most).contains(size));
             if sizes.is_empty() || nth.is_some() {
                 let at: Vec<usize> = [process].into_iter().chain(nth).collect();
-                return Some(Wrong::new("process.groups", &at, "sizes above 0"));
+                let expected = format!("sizes above 0, at most {most}, as there are threads");
+                return Some(Wrong::new("process.groups", &at, expected));
             }
         }
         if !(0.0..1.0).contains(&self.shared) {
@@ -76,7 +78,12 @@ impl ProcessSpec {
 impl PhaseSpec {
     /// The field, and what was expected.
     fn problem(&self) -> Option<(&'static str, &'static str)> {
-        let sound = |figure: f64| figure.is_finite() && (0.0..=1e9).contains(&figure);
+        // A sleep as long as all that is simulated, and a second for each line; more of the machine's work is another's.
+        let figures = [
+            ("process.phase.work", self.work, 1e3, "0 to 1e3"),
+            ("process.phase.compute_ns", self.compute_ns, 1e9, "0 to 1e9"),
+            ("process.phase.sleep_ms", self.sleep_ms, 1e8, "0 to 1e8"),
+        ];
         if self.seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e5)) {
             return Some(("process.phase.seconds", "above 0, at most 100000"));
         }
@@ -97,12 +104,7 @@ impl PhaseSpec {
         if self.range.is_some_and(|Pair(from, to)| !(0.0 <= from && from < to && to <= 1.0)) {
             return Some(("process.phase.range", "two parts of it, ascending, 0 to 1"));
         }
-        if !sound(self.work) {
-            return Some(("process.phase.work", "0 to 1e9"));
-        }
-        if !sound(self.compute_ns) {
-            return Some(("process.phase.compute_ns", "0 to 1e9"));
-        }
-        (!sound(self.sleep_ms)).then_some(("process.phase.sleep_ms", "0 to 1e9"))
+        let is_wrong = |&&(_, figure, most, _): &&(_, f64, f64, _)| !(0.0..=most).contains(&figure);
+        figures.iter().find(is_wrong).map(|&(field, _, _, expected)| (field, expected))
     }
 }

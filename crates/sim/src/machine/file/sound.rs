@@ -172,6 +172,9 @@ impl File {
             !(least..=MOST_LATENCY_NS).contains(&latency_ns[a][b])
         };
         if let Some((a, b)) = cells(nodes).find(is_wrong) {
+            if latency_ns[a][b] > 0.0 {
+                within(field, &[a, b], latency_ns[a][b], LEAST_LATENCY_NS, f64::INFINITY)?;
+            }
             let expected =
                 "above 0, a second (1e9) at the most, nothing nearer than a node's own memory";
             return Err(Wrong::new(field, &[a, b], expected));
