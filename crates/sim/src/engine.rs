@@ -44,8 +44,6 @@ pub const BLOCK_PAGES: u64 = BLOCK_BYTES / 4096;
 /// By how much a block's time varies, in per mille either way. Guessed: enough that threads do
 /// not march in step, as they never do.
 const JITTER_PERMILLE: f64 = 10.0;
-/// What takes longer never ends: 36 years, of which a few more do not overflow.
-const NEVER_NS: u64 = 1 << 60;
 /// Between two rounds of load balancing. Published: the order of a domain's balance interval.
 const BALANCE_NS: u64 = 20_000_000;
 /// Between two ticks of a CPU that concern NUMA balancing. Guessed: five of 4 ms.

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 
 use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, Spent, TaskId};
 
+use super::retiming::NEVER_NS;
 use super::{
-    BLOCK_BYTES, BLOCK_PAGES, Block, Event, NEVER_NS, Process, Rest, Seen, Sim, Span, State, Task,
-    accesses,
+    BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task, accesses,
 };
 use crate::account::{LockUse, Place};
 use crate::layout::Layout;

@@ -5,13 +5,16 @@
 //! once, and every block on its way ends when the new ones let it. Solved exactly, against which the
 //! usual way is measured, that happens after every event.
 
-use super::{Event, NEVER_NS, Sim};
+use super::{Event, Sim};
 
 /// A line that takes longer or shorter by less than this share is as long as it was: the solver goes
 /// no further.
 pub(super) const SAME: f64 = 1e-4;
 /// The same, usually: as much as a block's time varies anyway.
 pub(super) const NEAR: f64 = 0.01;
+
+/// What takes longer never ends: 36 years, of which a few more do not overflow.
+pub(super) const NEVER_NS: u64 = 1 << 60;
 
 impl Sim {
     /// The task's block ends then.

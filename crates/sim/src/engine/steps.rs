@@ -2,7 +2,8 @@
 
 use numaherd_model::places::Pair;
 
-use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, NEVER_NS, Sim, Span, State, Step, TraceEvent};
+use super::retiming::NEVER_NS;
+use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
 use crate::account::Place;
 use crate::machine::{How, LINE_BYTES};
 use crate::workload::Part;

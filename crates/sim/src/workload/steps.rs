@@ -104,8 +104,16 @@ impl Workload {
                  which takes ten minutes to simulate, not {all:.0}"
             );
             let most = each.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1));
+            let (copies, told) = (f64::from(process.copies), process.threads.unwrap_or(0));
+            let of_process = [
+                (rounds, "process.rounds"),
+                (f64::from(told), "process.threads"),
+                (copies, "process.copies"),
+            ];
+            let (times, field) =
+                of_process.into_iter().fold((0.0, ""), |a, b| if b.0 > a.0 { b } else { a });
             return Some(match most {
-                Some((i, most)) if most >= rounds => {
+                Some((i, most)) if most >= times => {
                     let phase = &process.phase[i];
                     let field = match (phase.operations, phase.seconds) {
                         (Some(_), _) => "process.phase.operations",
@@ -114,7 +122,7 @@ impl Workload {
                     };
                     Wrong::new(field, &[p, i], expected)
                 }
-                _ => Wrong::new("process.rounds", &[p], expected),
+                _ => Wrong::new(field, &[p], expected),
             });
         }
         None
@@ -192,6 +200,11 @@ mod tests {
         assert!(times.contains("not 4294967295000000"), "{times}");
         let times = said(1, 1, "times = 4294967295");
         assert!(times.starts_with("w:8: expected process.phase.times"), "{times}");
+        // Ten thousand threads, each a few times: those are what there is most of.
+        let threads = said(10_000, 1, "times = 200000");
+        assert!(threads.contains("expected process.phase.times"), "{threads}");
+        let threads = said(1_000_000, 1, "times = 2000");
+        assert!(threads.starts_with("w:3: expected process.threads: so few"), "{threads}");
         // Each thread a thousandth of what is too many.
         assert!(said(1001, 1, "times = 1500000").contains("not 3003000000"));
         assert!(said(1, 1, "seconds = 10.0").contains("it runs"));

@@ -96,11 +96,11 @@ impl File {
             let expected = format!("1 to 64 [[node]] tables, found {nodes}");
             return wrong("node", 64, &expected);
         }
-        if let Some(before) = self.node.windows(2).position(|two| two[0].id >= two[1].id) {
-            return wrong("node.id", before + 1, "ascending ids");
-        }
         if let Some(node) = self.node_that(|node| node.id > HIGHEST_NODE) {
             return wrong("node.id", node, &format!("0 to {HIGHEST_NODE}"));
+        }
+        if let Some(before) = self.node.windows(2).position(|two| two[0].id >= two[1].id) {
+            return wrong("node.id", before + 1, "ascending ids");
         }
         let mut cpus = 0;
         let crowded = self.node_that(|node| {
