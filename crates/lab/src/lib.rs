@@ -46,6 +46,8 @@ pub use wire::TerminalSize;
 
 use std::path::PathBuf;
 
+use numaherd_model::places::visible;
+
 /// What can go wrong with a lab; each message says what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -61,7 +63,7 @@ pub enum LabError {
         known: String,
     },
     /// A machine file that makes no sense.
-    #[error("machine file {path}: {problem}")]
+    #[error("machine file {}: {}", visible(path), visible(problem))]
     Machine {
         /// Which file.
         path: String,

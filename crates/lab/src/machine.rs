@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use numaherd_model::places::{self, Places};
 use numaherd_model::{Bytes, NodeId, Topology};
 use serde::Deserialize;
 
@@ -153,8 +154,7 @@ impl Machine {
     pub(crate) fn parse(name: &str, path: &str, text: &str) -> Result<Machine, LabError> {
         let fail = |problem: String| LabError::Machine { path: path.into(), problem };
         let wrong = |error: toml::de::Error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let line = before.matches('\n').count() + 1;
+            let line = Places::of(text).line_at(error.span().map_or(0, |span| span.start));
             fail(format!("line {line}: {}", error.message().trim().replace('\n', " ")))
         };
         let mut machine: Machine = toml::from_str(text).map_err(wrong)?;
@@ -273,7 +273,10 @@ impl Description {
             return Machine::parse(name, name, text).map(Box::new).map(Description::Machine);
         }
         let path = Path::new(name);
-        let read = || std::fs::read_to_string(path).map_err(|e| fail(e.to_string()));
+        let read = || {
+            let bytes = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
+            places::text(bytes).map_err(|e| fail(format!("line {}: expected {e}", e.line)))
+        };
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("toml") => {
                 let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());

@@ -13,6 +13,7 @@ mod ids;
 mod latencies;
 mod machine;
 mod outcome;
+#[cfg(feature = "places")]
 pub mod places;
 mod plan;
 #[cfg(feature = "scene")]

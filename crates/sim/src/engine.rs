@@ -14,7 +14,7 @@ use crate::account::{Account, LockUse, Place};
 use crate::fabric::{Class, Fabric};
 use crate::machine::{LINE_BYTES, Machine, Speeds};
 use crate::rmap::{Moving, Mutex};
-use crate::workload::{PhaseSpec, Workload};
+use crate::workload::{Pace, PhaseSpec, Workload};
 use crate::{SimError, random::Stream};
 
 mod accesses;
@@ -284,6 +284,7 @@ impl Sim {
         workload.check_threads(cpus)?;
         let speeds = Speeds::of(machine, options.huge_pages);
         workload.check_length(cpus, speeds.least_ns(), options.limit)?;
+        workload.check_steps(cpus, &Pace::of(machine))?;
         let mut sim = Sim {
             topology: machine.measured_topology(),
             domains: machine.domains(),

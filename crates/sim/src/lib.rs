@@ -37,12 +37,15 @@ pub use engine::{Options, Run, Sim};
 pub use layout::Tie;
 pub use machine::Machine;
 pub use workload::{Parameters, Workload};
+pub use wrong::text;
 
-/// Why nothing was simulated.
+use numaherd_model::places::visible;
+
+/// Why nothing was simulated. What is told of a file is shown so that it does nothing to a terminal.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// A file is wrong.
-    #[error("{path}:{line}: expected {expected}")]
+    #[error("{}:{line}: expected {}", visible(path), visible(expected))]
     Parse {
         /// Which file.
         path: String,
@@ -52,7 +55,7 @@ pub enum SimError {
         expected: String,
     },
     /// The workload does not go with the machine.
-    #[error("{problem}")]
+    #[error("{}", visible(problem))]
     Unfit {
         /// Why, and what would help.
         problem: String,

@@ -16,13 +16,15 @@
 
 mod length;
 mod sound;
+mod steps;
 
 use numaherd_model::places::Pair;
 use serde::Deserialize;
 
+use crate::SimError;
 use crate::machine::LINE_BYTES;
-use crate::{SimError, wrong};
-use sound::Wrong;
+use crate::wrong::{self, Wrong};
+pub(crate) use steps::Pace;
 
 /// Workloads that come with numaherd, under the names of the real ones.
 const BUILT_IN: &[(&str, &str)] = &[
@@ -113,6 +115,9 @@ pub struct ProcessSpec {
 
 /// Threads of all processes together. Guessed: what a few GiB hold.
 const MOST_THREADS: u64 = 1_000_000;
+
+/// Memory of all processes that are there at once: 256 TiB. Likewise guessed.
+const MOST_MIB: u64 = 1 << 28;
 
 fn one() -> u32 {
     1
@@ -219,6 +224,16 @@ impl ProcessSpec {
         per_cpu.or(self.threads.map(|n| n as usize)).unwrap_or(1).max(1)
     }
 
+    /// Copies of it that are there at once.
+    pub(crate) fn copies_at_once(&self) -> u32 {
+        self.at_once.map_or(self.copies, |at_once| at_once.min(self.copies))
+    }
+
+    /// Their memory.
+    fn mib_at_once(&self) -> u64 {
+        self.memory_mib.saturating_mul(self.copies_at_once().into())
+    }
+
     /// The slice of each thread: its own, or its group's.
     #[must_use]
     pub fn slices(&self, threads: usize) -> Vec<usize> {
@@ -242,14 +257,20 @@ impl ProcessSpec {
     /// Passes of a phase that does not end after a time.
     #[must_use]
     pub fn passes(&self, phase: &PhaseSpec, slices: usize) -> u32 {
+        // What is more than that is refused before it begins.
+        self.passes_told(phase, slices) as u32
+    }
+
+    /// The same, however many they are.
+    fn passes_told(&self, phase: &PhaseSpec, slices: usize) -> f64 {
         let part = self.part(phase, slices);
         match (phase.operations, self.lines_per_operation) {
             (Some(operations), Some(lines)) => {
                 let pass = part * (self.memory_mib << 20) as f64 / LINE_BYTES;
-                (f64::from(operations) * lines / pass).round().max(1.0) as u32
+                (f64::from(operations) * lines / pass).round().max(1.0)
             }
-            _ if phase.whole => (f64::from(phase.times) / part).round() as u32,
-            _ => phase.times,
+            _ if phase.whole => (f64::from(phase.times) / part).round(),
+            _ => f64::from(phase.times),
         }
     }
 
@@ -279,6 +300,12 @@ impl ProcessSpec {
     }
 }
 
+/// The name and file of a workload that comes with numaherd.
+fn built_in(name: &str) -> Option<(&'static str, &'static str)> {
+    let same = |known: &str| known.eq_ignore_ascii_case(&name.replace('-', "_"));
+    BUILT_IN.iter().copied().find(|(known, _)| same(known))
+}
+
 impl Workload {
     /// Names of the workloads that come with numaherd.
     pub fn names() -> impl Iterator<Item = &'static str> {
@@ -288,9 +315,14 @@ impl Workload {
     /// One of them; the field's spelling (`numa01_THREAD_ALLOC`) is as good.
     #[must_use]
     pub fn built_in(name: &str) -> Option<Result<Workload, SimError>> {
-        let same = |known: &str| known.eq_ignore_ascii_case(&name.replace('-', "_"));
-        let (name, text) = BUILT_IN.iter().find(|(known, _)| same(known))?;
+        let (name, text) = built_in(name)?;
         Some(Workload::parse(name, name, text))
+    }
+
+    /// The file of one of them.
+    #[must_use]
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        built_in(name).map(|(_, text)| text)
     }
 
     /// The one that the emulated machine runs under this name, where the document's is another.
@@ -356,39 +388,41 @@ impl Workload {
         workload.name = name.to_string();
         match workload.problem() {
             None => Ok(workload),
-            Some(problem) => {
-                let line = problem.line(text);
-                let expected = wrong::with_found(text, line, problem.key, problem.expected);
-                Err(SimError::Parse { path: path.into(), line, expected })
-            }
+            Some(problem) => Err(problem.of_file(path, text)),
         }
     }
 
     /// The first thing wrong.
     fn problem(&self) -> Option<Wrong> {
         if self.process.is_empty() {
-            let expected = "process: a [[process]] table".into();
-            return Some(Wrong { process: 0, phase: None, key: "", expected });
+            return Some(Wrong::new("process", &[], "a [[process]] table"));
         }
         let own = self.process.iter().enumerate().find_map(|(i, process)| process.problem(i));
-        own.or_else(|| self.crowd())
+        own.or_else(|| self.crowd()).or_else(|| self.endless())
     }
 
-    /// More threads than can be simulated.
+    /// More threads, or more memory at once, than can be simulated.
     fn crowd(&self) -> Option<Wrong> {
-        let mut threads = 0;
-        let of = |process: &ProcessSpec| {
-            u64::from(process.copies) * u64::from(process.threads.unwrap_or(1))
-        };
-        let process = self.process.iter().position(|process| {
-            threads += of(process);
-            threads > MOST_THREADS
-        })?;
-        let expected = format!("process.threads: with all copies at most {MOST_THREADS} in all");
-        Some(Wrong { process, phase: None, key: "threads", expected })
+        let (mut threads, mut mib) = (0, 0);
+        self.process.iter().enumerate().find_map(|(at, process)| {
+            threads += u64::from(process.copies) * u64::from(process.threads.unwrap_or(1));
+            mib += process.mib_at_once();
+            let wrong = |field, most, what| {
+                Some(Wrong::new(
+                    field,
+                    &[at],
+                    format!("with all copies at most {most} in all{what}"),
+                ))
+            };
+            match (threads > MOST_THREADS, mib > MOST_MIB) {
+                (true, _) => wrong("process.threads", MOST_THREADS, ""),
+                (_, true) => wrong("process.memory_mib", MOST_MIB, " at a time"),
+                _ => None,
+            }
+        })
     }
 
-    /// Whether its threads can be simulated on a machine of so many CPUs, where some are as many as those.
+    /// Whether its threads and memory can be simulated on a machine of so many CPUs, where some are as many as those.
     ///
     /// # Errors
     /// [`SimError::Unfit`] if not.
@@ -396,10 +430,18 @@ impl Workload {
         let of = |process: &ProcessSpec| {
             u64::from(process.copies).saturating_mul(process.threads_on(cpus) as u64)
         };
-        let threads = self.process.iter().map(of).fold(0, u64::saturating_add);
-        let problem =
-            || format!("{threads} threads on {cpus} CPUs: at most {MOST_THREADS} are simulated");
-        if threads > MOST_THREADS { Err(SimError::Unfit { problem: problem() }) } else { Ok(()) }
+        let sum = |of: &dyn Fn(&ProcessSpec) -> u64| {
+            self.process.iter().map(of).fold(0, u64::saturating_add)
+        };
+        let (threads, mib) = (sum(&of), sum(&ProcessSpec::mib_at_once));
+        let problem = match (threads > MOST_THREADS, mib > MOST_MIB) {
+            (true, _) => {
+                format!("{threads} threads on {cpus} CPUs: at most {MOST_THREADS} are simulated")
+            }
+            (_, true) => format!("{mib} MiB of memory: at most {MOST_MIB} are simulated"),
+            _ => return Ok(()),
+        };
+        Err(SimError::Unfit { problem })
     }
 
     /// Bytes that all threads go over, on a machine of so many CPUs.
@@ -410,7 +452,7 @@ impl Workload {
             let threads = process.threads_on(cpus);
             let slices = process.slices(threads).last().map_or(1, |last| last + 1);
             let pass = |phase: &PhaseSpec| {
-                let passes = f64::from(process.passes(phase, slices));
+                let passes = process.passes_told(phase, slices);
                 // As parts of all slices together: without rounding.
                 let part = process.part(phase, 1);
                 let each = if phase.memory == Part::All { 1 } else { slices };

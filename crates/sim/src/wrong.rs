@@ -1,75 +1,74 @@
-//! What the TOML reader says of a wrong file, in our words: line, field, what was expected.
+//! What is wrong with a file, in our words: line, field, what was expected, what is there.
 //!
-//! The reader knows a place in the text and a sentence; the field is found in the text: the table
-//! above that place, and the key on its line.
+//! What the TOML reader says is a place in the text and a sentence; what does not fit together is found later, by the
+//! field's name. Both are looked up in what the reader made of the text ([`Places`]).
 
-use numaherd_model::places::header;
+use numaherd_model::places::{self, Places};
 
 use crate::SimError;
 
-/// At its line.
-pub(crate) fn told(path: &str, text: &str, error: &toml::de::Error) -> SimError {
-    let mut at = error.span().map_or(0, |span| span.start).min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
+/// What is wrong with a field.
+#[derive(Debug)]
+pub(crate) struct Wrong {
+    field: &'static str,
+    /// Which of each list on the way there, from 0: tables, then rows and figures.
+    at: Vec<usize>,
+    /// What was expected, with the field.
+    expected: String,
+}
+
+impl Wrong {
+    pub(crate) fn new(field: &'static str, at: &[usize], expected: impl AsRef<str>) -> Wrong {
+        Wrong::told_as(field, at, format!("{field}: {}", expected.as_ref()))
     }
-    let line = text[..at].matches('\n').count() + 1;
-    let said = error.message().trim().replace('\n', " ");
-    SimError::Parse {
+
+    /// One at which something else is told than its name.
+    pub(crate) fn told_as(field: &'static str, at: &[usize], expected: String) -> Wrong {
+        Wrong { field, at: at.to_vec(), expected }
+    }
+
+    /// With its place in the file, and what is there, unless that is told already.
+    pub(crate) fn of_file(self, path: &str, text: &str) -> SimError {
+        let places = Places::of(text);
+        let Wrong { field, at, mut expected } = self;
+        if let Some(value) = places.value(field, &at).filter(|_| !expected.contains(", found ")) {
+            expected = format!("{expected}, found {value}");
+        }
+        SimError::Parse { path: path.into(), line: places.line(field, &at), expected }
+    }
+}
+
+/// A file's bytes as text. `path` is only for messages.
+///
+/// # Errors
+/// [`SimError::Parse`] with the line of the first byte that is not UTF-8.
+pub fn text(path: &str, bytes: Vec<u8>) -> Result<String, SimError> {
+    places::text(bytes).map_err(|wrong| SimError::Parse {
         path: path.into(),
-        line,
-        expected: in_our_words(&field(text, line), line, &said, value(text, line)),
-    }
+        line: wrong.line,
+        expected: wrong.to_string(),
+    })
 }
 
-/// What was expected, with what is on that line (from 1), where it is this key's and that is not told already.
-pub(crate) fn with_found(text: &str, line: usize, key: &str, expected: String) -> String {
-    let is_key = |line: &str| line.split('=').next().is_some_and(|name| name.trim() == key);
-    let here = text.lines().nth(line.saturating_sub(1)).is_some_and(is_key);
-    match value(text, line).filter(|_| here && !expected.contains(", found ")) {
-        // A list goes on on further lines.
-        Some(value) if !value.is_empty() && !value.ends_with(['[', ',']) => {
-            format!("{expected}, found {value}")
-        }
-        _ => expected,
-    }
-}
-
-/// What stands for a key's value on a line (from 1), if a key does.
-fn value(text: &str, line: usize) -> Option<&str> {
-    let (_, value) = text.lines().nth(line - 1)?.split_once('=')?;
-    Some(value.split('#').next().unwrap_or(value).trim())
-}
-
-/// The table above a line (from 1), and the key on it.
-fn field(text: &str, line: usize) -> String {
-    let mut table = "";
-    let mut key = None;
-    for (number, line_text) in (1..=line).zip(text.lines()) {
-        let line_text = line_text.trim();
-        if let Some(name) = header(line_text) {
-            table = name;
-            key = None;
-        } else if let Some((name, _)) = line_text.split_once('=') {
-            key = Some(name.trim());
-        }
-        if number == line && !line_text.contains('=') && line_text.starts_with('[') {
-            break;
-        }
-    }
-    match key {
-        Some(key) if table.is_empty() => key.into(),
-        Some(key) => format!("{table}.{key}"),
-        None => table.into(),
-    }
+/// What the reader says, at its line.
+pub(crate) fn told(path: &str, text: &str, error: &toml::de::Error) -> SimError {
+    let places = Places::of(text);
+    let said = error.message().trim().replace('\n', " ");
+    // Without one the file as a whole is meant.
+    let span = error.span().filter(|span| !span.is_empty() || span.start > 0);
+    let place = span.as_ref().and_then(|span| places.at(span));
+    let line = span.as_ref().map_or(1, |span| places.line_at(span.start));
+    let field = place.as_ref().map_or("", |place| &place.field);
+    let value = place.as_ref().map(|place| places.written(place));
+    SimError::Parse { path: path.into(), line, expected: in_our_words(field, &said, value) }
 }
 
 /// `invalid type: X, expected Y` → `field: Y, found X`, and the like.
-fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> String {
+fn in_our_words(field: &str, said: &str, value: Option<&str>) -> String {
     let table = field.rsplit_once('.').map_or("", |(table, _)| table);
     for start in ["invalid type: ", "invalid value: ", "invalid length "] {
         if let Some((found, expected)) =
-            said.strip_prefix(start).and_then(|rest| rest.split_once(", expected "))
+            said.strip_prefix(start).and_then(|rest| rest.rsplit_once(", expected "))
         {
             let expected = match (start, expected) {
                 ("invalid value: ", "u32") => "a whole number, 0 to 4294967295",
@@ -80,7 +79,7 @@ fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> St
     }
     for start in ["unknown field ", "unknown variant "] {
         if let Some((found, expected)) =
-            said.strip_prefix(start).and_then(|rest| rest.split_once(", expected "))
+            said.strip_prefix(start).and_then(|rest| rest.rsplit_once(", expected "))
         {
             let of_table = start == "unknown field ";
             let place = if of_table { table } else { field };
@@ -89,11 +88,9 @@ fn in_our_words(field: &str, line: usize, said: &str, value: Option<&str>) -> St
         }
     }
     if let Some(missing) = said.strip_prefix("missing field ") {
-        let missing = missing.trim_matches('`');
-        // It is told at its table's head; one of the file itself at the start of the file.
-        let dot = if field.is_empty() || line == 1 { "" } else { "." };
-        let table = if dot.is_empty() { "" } else { field };
-        return format!("{table}{dot}{missing}, which is missing");
+        // It is told at its table's head, and one of the file itself nowhere.
+        let dot = if field.is_empty() { "" } else { "." };
+        return format!("{field}{dot}{}, which is missing", missing.trim_matches('`'));
     }
     // What the reader took it for is of no help.
     let no_value =
@@ -117,6 +114,7 @@ fn plain(expected: &str) -> &str {
         "f64" => "a number",
         "a boolean" => "true or false",
         "a sequence" => "a list",
+        expected if expected.starts_with("struct ") => "a table",
         other => other,
     }
 }
@@ -127,18 +125,20 @@ mod tests {
 
     #[test]
     fn what_is_there_is_told_with_what_was_expected() {
-        let text = "[cpu]\ncores = 0 # none\nslit = [\n[10],\n]\n";
-        let of = |line, key, expected: &str| with_found(text, line, key, expected.into());
-        assert_eq!(of(2, "cores", "cpu.cores: 1 or more"), "cpu.cores: 1 or more, found 0");
-        assert_eq!(of(2, "cores", "1 or more, found none"), "1 or more, found none");
-        assert_eq!((of(2, "other", "x"), of(3, "slit", "x")), ("x".into(), "x".into()));
-    }
-
-    #[test]
-    fn a_field_is_the_table_above_and_the_key_on_the_line() {
-        let text = "title = \"t\"\n[cpu] # all\n[[node]]\nid = 0\ncpus = 2\nslit = [\n  [10],\n]\n";
-        let of = |line| field(text, line);
-        assert_eq!([of(1), of(2), of(4), of(5)], ["title", "cpu", "node.id", "node.cpus"]);
-        assert_eq!(of(7), "node.slit", "in a list over several lines");
+        let text = "[cpu]\ncores = 0 # none\nslit = [\n[10], [20,\n30]]\n[[n]]\n";
+        let said = |field, at: &[usize], expected: &str| {
+            Wrong::new(field, at, expected).of_file("f", text).to_string()
+        };
+        assert_eq!(
+            said("cpu.cores", &[], "1 or more"),
+            "f:2: expected cpu.cores: 1 or more, found 0"
+        );
+        assert_eq!(
+            said("cpu.cores", &[], "1, found none"),
+            "f:2: expected cpu.cores: 1, found none"
+        );
+        assert_eq!(said("cpu.slit", &[1, 1], "10"), "f:5: expected cpu.slit: 10, found 30");
+        assert_eq!(said("cpu.slit", &[], "2 rows"), "f:3: expected cpu.slit: 2 rows", "too long");
+        assert_eq!(said("n.id", &[0], "x"), "f:6: expected n.id: x", "not there");
     }
 }

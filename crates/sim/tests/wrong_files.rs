@@ -65,12 +65,46 @@ const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
     ("4_000_000", "4_000_000\nsets = 64", 28, "llc", "`sets`"),
     ("latency_ns = 20", "latency_ns = -1", 28, "llc.latency_ns", "above 0, found -1"),
     ("latency_ns = 20\n", "", 26, "llc", "missing"),
+    ("latency_ns = 20", "latency_ns = 1e300", 28, "llc.latency_ns", "the 100.0 ns of the nearest"),
+    ("4_000_000", "1e300", 27, "llc.bytes", "at most the 128 MiB that all nodes have"),
+    ("stream_mb_s = 1000", "stream_mb_s = 1e300", 6, "sim.stream_mb_s", "at most 1e9, found 1e300"),
+    ("[3000, 3000]", "[3000, 1e300]", 11, "memory.bandwidth_mb_s", "at most 1e9, found 1e300"),
+    ("mb_s = 10000", "mb_s = 1e300", 13, "links.bandwidth_mb_s", "at most 1e9, found 1e300"),
+    (
+        "[[100, 200]",
+        "[[100, 1e9]",
+        25,
+        "distance.latency_ns",
+        "25.4 times the way back, which is 200",
+    ),
+    (
+        "200], [200, 100]]",
+        "200], [1e-9, 1e-9]]",
+        25,
+        "distance.latency_ns",
+        "0.1 or more, found 1e-9",
+    ),
+    ("id = 1", "id = 4000000000", 20, "node.id", "0 to 1023, found 4000000000"),
+    (
+        "[distance]",
+        "[coherence]\ntransfer_ns = [[9, 1e300], [9, 9]]\n[distance]",
+        24,
+        "coherence.transfer_ns",
+        "at most 1e9, found 1e300",
+    ),
+    (
+        "[sim]\nstream_mb_s = 1000\nwork_ns = 5\n[sim.kernel]\nfault_ns = 900\n[memory]",
+        "instructions_per_second = 1e-300\n[memory]",
+        5,
+        "cpu.instructions_per_second",
+        "10000 or more",
+    ),
     ("20\ncpus = 2", "20\ncpus = 3", 29, "llc.cpus", "a divisor of every node's cpus"),
     ("between = [[0, 1]]", "between = [[0, 7]]", 14, "links.between", "found [0, 7]"),
     ("between = [[0, 1]]", "between = []", 14, "links.between", "connect all nodes"),
     ("between = [[0, 1]]", "between = [[0, 1], [1, 0]]", 14, "links.between", "each pair once"),
     ("between = [[0, 1]]", "between = [[0]]", 14, "links.between", "2"),
-    ("id = 1", "id = 0", 19, "node.id", "ascending"),
+    ("id = 1", "id = 0", 20, "node.id", "ascending"),
     ("id = 1", "id = 0x", 20, "node.id", ""),
     ("cpus = 2", "cpus = \"two\"", 17, "node.cpus", "a whole number, 0 or more, found string"),
     ("cpus = 2", "cpus = 2000000", 17, "node.cpus", "1 to 4096 in all"),
@@ -164,7 +198,21 @@ const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("times = 5", "times = 0", 12, "process.phase.times", "above 0"),
     ("times = 5", "times = 5\nseconds = 1.0", 12, "process.phase.times", "no times"),
     ("times = 5", "times = -5", 12, "process.phase.times", "found integer `-5`"),
-    ("sleep_ms = 1.0", "sleep_ms = -1.0", 13, "process.phase.sleep_ms", "0 to 1e9"),
+    ("sleep_ms = 1.0", "sleep_ms = -1.0", 13, "process.phase.sleep_ms", "0 to 1e8"),
+    ("sleep_ms = 1.0", "sleep_ms = 1e300", 13, "process.phase.sleep_ms", "0 to 1e8, found 1e300"),
+    ("sleep_ms = 1.0", "work = 1e4", 13, "process.phase.work", "0 to 1e3"),
+    ("bind = \"thread\"", "groups = [4000000000]", 8, "process.groups", "at most 4, as there are"),
+    ("bind = \"thread\"", "rounds = 4294967295", 8, "process.rounds", "ten minutes to simulate"),
+    ("times = 5", "times = 4294967295", 12, "process.phase.times", "at the most, which takes ten"),
+    ("at_once = 1", "at_once = 4000000000", 4, "process.at_once", "at most 10000"),
+    ("operation = 10.0", "operation = 1e13", 9, "process.lines_per_operation", "at most 1e12"),
+    (
+        "copies = 2\nat_once = 1\nthreads = 4\nmemory_mib = 64",
+        "copies = 100\nthreads = 4\nmemory_mib = 16777216",
+        5,
+        "process.memory_mib",
+        "with all copies at most 268435456 in all at a time, found 16777216",
+    ),
     ("sleep_ms = 1.0", "compute_ns = inf", 13, "process.phase.compute_ns", "0 to 1e9"),
     ("bind = \"thread\"", "groups = []", 8, "process.groups", "sizes above 0"),
     ("bind = \"thread\"", "groups = [3, 0]", 8, "process.groups", "sizes above 0"),
@@ -183,7 +231,7 @@ const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("times = 5", "times = 5\noperations = 5", 12, "process.phase.times", "no times"),
     ("sleep_ms = 1.0", "range = [0.5, 0.5]", 13, "process.phase.range", "ascending"),
     ("sleep_ms = 1.0", "range = [0.5]", 13, "process.phase.range", "length 2"),
-    ("sleep_ms = 1.0", "work = -1.0", 13, "process.phase.work", "0 to 1e9"),
+    ("sleep_ms = 1.0", "work = -1.0", 13, "process.phase.work", "0 to 1e3"),
     ("sleep_ms = 1.0", "loops = 0.0", 13, "process.phase.loops", "at most 1"),
     ("sleep_ms = 1.0", "loops = 0.5", 13, "process.phase.loops", "1 together"),
     (
@@ -241,6 +289,22 @@ fn a_wrong_workload_is_told_with_file_line_field_and_what_was_expected() {
     });
     let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Without `[sim]` a thread's speed follows from other figures, one of which is to blame.
+#[test]
+fn a_speed_that_follows_from_other_figures_is_told_at_those() {
+    let of_lab = |speed: &str, latency_ns: &str| {
+        let own = "[sim]\nstream_mb_s = 1000\nwork_ns = 5\n[sim.kernel]\nfault_ns = 900\n";
+        let speed = format!("instructions_per_second = {speed}\n");
+        let text = MACHINE.replace(own, &speed).replace("[[100, 200], [200, 100]]", latency_ns);
+        Machine::parse("m", "m.toml", &text).expect_err(latency_ns).to_string()
+    };
+    let far = of_lab("1e9", "[\n[3e8, 3e8],\n[3e8, 2e8]]");
+    let so = "so that a thread writes 0.001 MB/s or more to the nearest memory, found 2e8";
+    assert_eq!(far, format!("m.toml:23: expected distance.latency_ns: {so}"));
+    let near = of_lab("1e9", "[[1e-300, 1], [1, 1e-300]]");
+    assert_eq!(near, "m.toml:21: expected distance.latency_ns: 0.1 or more, found 1e-300");
 }
 
 /// Text cut off anywhere is either sound or told with a line; it never panics.

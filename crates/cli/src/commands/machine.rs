@@ -1,12 +1,15 @@
 //! What `--machine M` names: everything the lab knows, this very machine, what `topology` wrote of one, and folders
 //! with a captured one.
 
+pub mod json;
+
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use numaherd_lab::machine::Description;
 use numaherd_lab::{LabError, Machine, derived};
-use numaherd_model::{Topology, places};
+use numaherd_model::Topology;
+use numaherd_model::places::Places;
 use numaherd_sim::SimError;
 
 /// The name of this very machine.
@@ -57,7 +60,7 @@ fn only_simulated(name: &str) -> Option<Result<numaherd_sim::Machine, SimError>>
         return Some(machine);
     }
     let text = std::fs::read_to_string(name).ok()?;
-    let is_simulated = text.lines().any(|line| places::header(line) == Some("sim"));
+    let is_simulated = Places::of(&text).has("sim");
     let machine = numaherd_sim::Machine::parse(name, name, &text);
     (machine.is_ok() || is_simulated).then_some(machine)
 }
@@ -68,8 +71,8 @@ fn captured(name: &str) -> Result<Option<Topology>> {
         return Ok(Some(numaherd_linux::topology::read(Path::new("/"))?));
     }
     if is_json(name) {
-        let text = std::fs::read_to_string(name).with_context(|| format!("cannot read {name}"))?;
-        return Ok(Some(told(name, &text)?));
+        let bytes = std::fs::read(name).with_context(|| format!("cannot read {name}"))?;
+        return Ok(Some(json::told(name, &numaherd_sim::text(name, bytes)?)?));
     }
     let folder = PathBuf::from(name);
     if !folder.is_dir() {
@@ -83,31 +86,4 @@ fn captured(name: &str) -> Result<Option<Topology>> {
 
 fn is_json(name: &str) -> bool {
     name.ends_with(".json")
-}
-
-/// What `topology -o json` said.
-fn told(path: &str, text: &str) -> Result<Topology> {
-    if serde_json::from_str::<numaherd_report::Matrices>(text).is_ok() {
-        bail!(
-            "{path} is what topology --measure found, which does not say what the machine has: give what topology -o \
-             json writes, or a machine file of both (topology --measured {path} -o toml)"
-        );
-    }
-    let topology: Topology = serde_json::from_str(text)
-        .with_context(|| format!("{path} is not what topology -o json writes"))?;
-    let wrong = |what: &str| format!("{path} is not what topology -o json writes: {what}");
-    let Topology { nodes, distances, .. } = &topology;
-    if nodes.is_empty() || !nodes.is_sorted_by(|a, b| a.id < b.id) {
-        bail!(wrong("nodes have to be there, with ascending ids"));
-    }
-    let is_square =
-        distances.len() == nodes.len() && distances.iter().all(|row| row.len() == nodes.len());
-    if !distances.is_empty() && !is_square {
-        bail!(wrong("distances have to be as many rows and columns as there are nodes"));
-    }
-    let all: usize = nodes.iter().map(|node| node.cpus.len()).sum();
-    if topology.cpus().len() != all {
-        bail!(wrong("a CPU is on one node"));
-    }
-    Ok(topology)
 }

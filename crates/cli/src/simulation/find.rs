@@ -10,11 +10,11 @@ use numaherd_workloads::Kind;
 
 use crate::args::{Resize, StartArg, WorkloadArgs};
 use crate::commands;
+use crate::commands::machine::json::MOST_NODES;
 
 /// The distance by which firmware says that there is no way (ACPI, SLIT).
 const UNREACHABLE: u32 = 255;
-/// Published: what Linux can be built for at the most (`MAX_NUMNODES`), and as many CPUs as the simulator can number.
-const MOST_NODES: usize = 1024;
+/// As many as the simulator can number.
 const MOST_CPUS: usize = 1 << 16;
 
 /// A machine that comes with numaherd, a user's own, or one made from a topology.
@@ -27,9 +27,8 @@ pub fn machine(name: &str) -> Result<Machine> {
     }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
-    let machine = Machine::derived(&name, &topology, None);
-    check(&machine, &topology)?;
-    Ok(machine)
+    check(&name, &topology)?;
+    Ok(Machine::derived(&name, &topology, None))
 }
 
 /// Says what is guessed of a machine, if anything is: figures stand and fall with it.
@@ -43,16 +42,16 @@ pub fn tell_guesses(machine: &Machine) {
     }
 }
 
-/// Whether a machine that somebody described has what a workload needs; a file's is checked when it is read.
-fn check(machine: &Machine, topology: &Topology) -> Result<()> {
-    let name = &machine.name;
-    let (nodes, cpus) = (machine.node.len(), machine.cpus());
+/// Whether a machine that somebody described has what a workload needs, before anything is made of it; a file's is
+/// checked when it is read.
+fn check(name: &str, topology: &Topology) -> Result<()> {
+    let (nodes, cpus) = (topology.nodes.len(), topology.cpus().len());
     if nodes > MOST_NODES || cpus > MOST_CPUS {
         bail!(
             "{name} cannot be simulated: {nodes} nodes and {cpus} CPUs, of at most {MOST_NODES} and {MOST_CPUS}"
         );
     }
-    if !machine.node.iter().any(|node| node.is_home()) {
+    if !topology.nodes.iter().any(|node| !node.cpus.is_empty() && node.memory.mib() > 0) {
         bail!("{name} cannot be simulated: no node has both CPUs and memory");
     }
     let mut pairs = (0..nodes).flat_map(|a| (0..nodes).map(move |b| (a, b)));
@@ -123,7 +122,8 @@ fn count(n: Option<usize>) -> Option<u32> {
 }
 
 fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read {path}"))
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
+    Ok(numaherd_sim::text(path, bytes)?)
 }
 
 fn stem(path: &str) -> String {

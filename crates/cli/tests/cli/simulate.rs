@@ -262,6 +262,15 @@ fn wrong_files_are_told_with_line_and_field() {
     let workload = write("t.toml", &good.replace("times = 800", "range = [0.0, 0.5, 1.0]"));
     refuses(&workload, "2x4", &["t.toml:12", "process.phase.range: a list of length 2, found 3"]);
     refuses("/nonexistent.toml", "2x4", &["/nonexistent.toml", "No such file"]);
+    let workload =
+        write("u.toml", &good.replace("times = 800", "times = 800\n\"\\u001b[31m\" = 1"));
+    refuses(&workload, "2x4", &["u.toml:13: expected process.phase:", "found `\\u001b[31m`"]);
+    let latin = dir.path().join("l.toml");
+    std::fs::write(&latin, b"title = 'x'\n# \xe4\n").unwrap();
+    let latin = latin.display().to_string();
+    for (workload, machine) in [("numa02", &*latin), (&*latin, "2x4")] {
+        refuses(workload, machine, &["l.toml:2: expected text in UTF-8, found the byte 0xe4"]);
+    }
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
     let too_many = [&too_much[..], &["--size", "2M", "--threads", "3000"]].concat();

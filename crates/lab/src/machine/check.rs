@@ -1,6 +1,6 @@
 //! Whether a machine file's figures fit together.
 
-use numaherd_model::places;
+use numaherd_model::places::Places;
 
 use super::{Distance, Machine, NodeSpec};
 use crate::firmware;
@@ -10,25 +10,25 @@ use crate::firmware;
 pub(super) struct Wrong {
     /// Its table and key.
     field: &'static str,
-    /// Which of the tables of that name, from 0.
-    table: usize,
+    /// Which of the tables of that name, from 0, where there may be several.
+    table: Option<usize>,
     /// What is wrong.
     problem: String,
 }
 
 fn wrong(field: &'static str, problem: impl Into<String>) -> Wrong {
-    Wrong { field, table: 0, problem: problem.into() }
+    Wrong { field, table: None, problem: problem.into() }
 }
 
 impl Wrong {
     fn of_table(self, table: usize) -> Wrong {
-        Wrong { table, ..self }
+        Wrong { table: Some(table), ..self }
     }
 
     /// With its line in the file.
     pub(super) fn told(&self, text: &str) -> String {
         let Wrong { field, table, problem } = self;
-        format!("line {}: {field}: {problem}", places::line_of(text, field, *table))
+        format!("line {}: {field}: {problem}", Places::of(text).line(field, table.as_slice()))
     }
 }
 

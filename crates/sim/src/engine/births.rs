@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 
 use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, Spent, TaskId};
 
+use super::retiming::NEVER_NS;
 use super::{
     BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task, accesses,
 };
@@ -31,7 +32,7 @@ pub(super) struct Queued {
 impl Sim {
     pub(super) fn begin_all(&mut self, workload: &Workload) -> Result<(), SimError> {
         for (kind, spec) in workload.process.iter().enumerate() {
-            let first = spec.at_once.map_or(spec.copies, |at_once| at_once.min(spec.copies));
+            let first = spec.copies_at_once();
             self.queued.push(Queued { spec: spec.clone(), next: first });
             for part in 0..first as usize {
                 self.add_process(kind, spec, (part, first as usize))?;
@@ -100,7 +101,8 @@ impl Sim {
             let node = self.node_of[task.cpu];
             let line_ns = self.machine.line_ns(node, node, self.machine.cpu.threads_per_core);
             let clear_ns = (blocks * BLOCK_BYTES) as f64 / LINE_BYTES * line_ns;
-            let ns = faults * self.machine.kernel.fault_ns + clear_ns as u64;
+            let ns = (faults * self.machine.kernel.fault_ns).saturating_add(clear_ns as u64);
+            let ns = ns.min(NEVER_NS);
             task.debt_ns += ns;
             self.account.add_times(Place::Clearing, ns, faults);
         }

@@ -13,6 +13,9 @@ pub(super) const SAME: f64 = 1e-4;
 /// The same, usually: as much as a block's time varies anyway.
 pub(super) const NEAR: f64 = 0.01;
 
+/// What takes longer never ends: 36 years, of which a few more do not overflow.
+pub(super) const NEVER_NS: u64 = 1 << 60;
+
 impl Sim {
     /// The task's block ends then.
     pub(crate) fn schedule_end(&mut self, t: usize, at: u64) {
@@ -40,7 +43,7 @@ impl Sim {
             }
             let from = step.lines_from.max(self.now);
             let left_ns = step.ends.saturating_sub(from) as f64 * line_ns / step.line_ns;
-            let ends = from + (left_ns as u64).max(1);
+            let ends = from + (left_ns as u64).clamp(1, NEVER_NS);
             self.steps[cpu].line_ns = line_ns;
             if ends != step.ends {
                 self.schedule_end(t, ends);

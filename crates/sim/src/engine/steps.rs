@@ -2,6 +2,7 @@
 
 use numaherd_model::places::Pair;
 
+use super::retiming::NEVER_NS;
 use super::{BLOCK_BYTES, Event, JITTER_PERMILLE, Sim, Span, State, Step, TraceEvent};
 use crate::account::Place;
 use crate::machine::{How, LINE_BYTES};
@@ -94,7 +95,7 @@ impl Sim {
         }
         let jitter = self.jitter.around_one(JITTER_PERMILLE);
         let line_ns = alone_ns + self.fabric.wait_ns(class);
-        let work_ns = ((lines * line_ns * jitter) as u64).max(1);
+        let work_ns = ((lines * line_ns * jitter) as u64).clamp(1, NEVER_NS);
         let begun = self.now;
         let lines_from = if moving.is_some() { u64::MAX } else { begun + cost_ns };
         let (class, local) = (Some((class, alone_ns)), from == home);
