@@ -84,6 +84,12 @@ pub struct ProcessSpec {
     pub copies: u32,
     /// At most so many at a time; the next comes when one ends. Without it all start at once.
     pub at_once: Option<u32>,
+    /// What others call it that come after it.
+    pub name: Option<String>,
+    /// A kind further up that has to end first; they come in the places that its processes leave, and before more of those.
+    pub after: Option<String>,
+    /// One of them for so many that have ended of the kind it comes after. Without it all of those have to.
+    pub each: Option<u32>,
     /// Threads of each; or `threads_per_cpu`.
     pub threads: Option<u32>,
     /// Threads of each, per CPU of the machine.
@@ -398,7 +404,13 @@ impl Workload {
             return Some(Wrong::new("process", &[], "a [[process]] table"));
         }
         let own = self.process.iter().enumerate().find_map(|(i, process)| process.problem(i));
-        own.or_else(|| self.crowd()).or_else(|| self.endless())
+        own.or_else(|| self.out_of_order()).or_else(|| self.crowd()).or_else(|| self.endless())
+    }
+
+    /// The kind that a kind comes after, by index.
+    pub(crate) fn comes_after(&self, kind: usize) -> Option<usize> {
+        let after = self.process[kind].after.as_ref()?;
+        self.process[..kind].iter().position(|process| process.name.as_ref() == Some(after))
     }
 
     /// More threads, or more memory at once, than can be simulated.

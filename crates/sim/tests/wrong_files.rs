@@ -176,12 +176,38 @@ memory = \"slice\"
 seconds = 2.0
 ";
 
+/// What is wrong with kinds that come after each other, in the second one's table.
+#[test]
+fn kinds_that_cannot_come_after_each_other_are_told() {
+    let phase = "[[process.phase]]\nmemory = \"all\"\ntimes = 1\n";
+    let kind = |more: &str| format!("[[process]]\n{more}\nthreads = 1\nmemory_mib = 2\n{phase}");
+    for (second, field, expected) in [
+        ("name = \"cc\"", "process.name", "a name that no other has"),
+        ("after = \"ld\"\nname = \"ld\"", "process.after", "further up"),
+        ("at_once = 2\nafter = \"cc\"", "process.at_once", "none: it comes in the places of cc"),
+        ("each = 9\nafter = \"cc\"", "process.each", "1 to 8, as there are copies of cc"),
+        (
+            "copies = 4\nafter = \"cc\"\neach = 3",
+            "process.copies",
+            "at most 3, one for each 3 of cc",
+        ),
+    ] {
+        let text = format!("title = \"t\"\n{}{}", kind("name = \"cc\"\ncopies = 8"), kind(second));
+        let said = Workload::parse("w", "w.toml", &text).unwrap_err().to_string();
+        // Nine lines before it, and its head: of two fields that are wrong together the first is told.
+        let told = said.contains(&format!(" {field}: ")) && said.contains(expected);
+        assert!(said.starts_with("w.toml:11: ") && told, "{said}");
+    }
+}
+
 const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("title = \"mine\"\n", "", 1, "title", "missing"),
     ("copies = 2", "copies = 0", 3, "process.copies", "1 to 10000"),
     ("copies = 2", "copy = 2", 3, "process", "`copies`"),
     ("copies = 2", "copies = \"two\"", 3, "process.copies", "a whole number, 0 or more"),
     ("at_once = 1", "at_once = 0", 4, "process.at_once", "above 0"),
+    ("at_once = 1", "after = \"it\"", 4, "process.after", "further up, found \"it\""),
+    ("at_once = 1", "each = 2", 4, "process.each", "after"),
     ("threads = 4\n", "", 2, "process.threads", "or process.threads_per_cpu, one of them"),
     ("threads = 4", "", 2, "process.threads", "one of them"),
     ("threads = 4", "threads = 0", 5, "process.threads", "1 to 1000000"),

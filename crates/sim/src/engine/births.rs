@@ -1,5 +1,6 @@
 //! Processes and tasks come: all at the start, or so many at a time and the next when one ends, as
-//! `make -jN` has it.
+//! `make -jN` has it. Kinds that come after another take the places that are left there, those further on first: what
+//! is linked is linked as soon as all that belongs to it is there.
 //!
 //! Tasks that are there from the start begin one after the other; `turn_end` of one that has not
 //! begun says when. A process that comes later touches its memory first itself, in its own time.
@@ -27,13 +28,35 @@ const START_GAP_NS: u64 = 50_000;
 pub(super) struct Queued {
     spec: ProcessSpec,
     next: u32,
+    ended: u32,
+    /// The kind it comes after, and the first in that row, whose places it takes.
+    after: Option<usize>,
+    first: usize,
+    /// Places that nobody takes now; only of who is first in its row.
+    places: Vec<(usize, usize)>,
+}
+
+impl Queued {
+    /// Of the kind that it comes after, how many have to have ended before the next comes.
+    fn waits_for(&self, copies: u32) -> u32 {
+        let of_each = |each: u32| (self.next + 1).saturating_mul(each).min(copies);
+        self.spec.each.map_or(copies, of_each)
+    }
 }
 
 impl Sim {
     pub(super) fn begin_all(&mut self, workload: &Workload) -> Result<(), SimError> {
         for (kind, spec) in workload.process.iter().enumerate() {
-            let first = spec.copies_at_once();
-            self.queued.push(Queued { spec: spec.clone(), next: first });
+            let after = workload.comes_after(kind);
+            let first = if after.is_some() { 0 } else { spec.copies_at_once() };
+            self.queued.push(Queued {
+                spec: spec.clone(),
+                next: first,
+                ended: 0,
+                after,
+                first: after.map_or(kind, |after| self.queued[after].first),
+                places: Vec::new(),
+            });
             for part in 0..first as usize {
                 self.add_process(kind, spec, (part, first as usize))?;
             }
@@ -57,16 +80,43 @@ impl Sim {
         }
     }
 
-    /// A process has ended: the next of its kind comes, if one is left, in its place. One for whose memory there
-    /// is no room is passed over, as if it had been killed.
-    pub(super) fn begin_another(&mut self, ended: usize) {
+    /// A process has ended: the next come, as far as there are any that may, in its place and those that were left.
+    pub(super) fn begin_others(&mut self, ended: usize) {
         let (kind, part) = (self.processes[ended].kind, self.processes[ended].part);
-        let queued = &mut self.queued[kind];
-        if queued.next == queued.spec.copies {
-            return;
+        let first = self.queued[kind].first;
+        self.queued[kind].ended += 1;
+        self.queued[first].places.push(part);
+        while let Some(&place) = self.queued[first].places.last()
+            && let Some(next) = self.next_of(first)
+        {
+            self.queued[next].next += 1;
+            if self.begin_another(next, place) {
+                self.queued[first].places.pop();
+            } else {
+                self.queued[next].ended += 1;
+            }
         }
-        queued.next += 1;
-        let spec = queued.spec.clone();
+    }
+
+    /// The kind of which the next process comes, of those in a row.
+    fn next_of(&self, first: usize) -> Option<usize> {
+        let may_come = |kind: &usize| {
+            let queued = &self.queued[*kind];
+            let is_over = |after: usize| {
+                let before = &self.queued[after];
+                before.ended >= queued.waits_for(before.spec.copies)
+            };
+            queued.first == first
+                && queued.next < queued.spec.copies
+                && queued.after.is_none_or(is_over)
+        };
+        (0..self.queued.len()).rev().find(may_come)
+    }
+
+    /// A process of a kind comes. One for whose memory there is no room is passed over, as if it had been killed:
+    /// answers false then.
+    fn begin_another(&mut self, kind: usize, part: (usize, usize)) -> bool {
+        let spec = self.queued[kind].spec.clone();
         let first = self.tasks.len();
         let free = self.free.clone();
         if self.add_process(kind, &spec, part).is_err() {
@@ -75,7 +125,7 @@ impl Sim {
             for task in self.tasks.drain(first..) {
                 self.load[task.cpu] -= 1;
             }
-            return self.begin_another(ended);
+            return false;
         }
         for t in first..self.tasks.len() {
             self.tasks[t].turn_end = 0;
@@ -83,12 +133,13 @@ impl Sim {
             let begin = self.now + START_GAP_NS;
             self.schedule(begin, Event::Begin(t as u32));
         }
+        true
     }
 
     /// What it takes to touch memory first: before the run, or in the time of the first thread.
     fn touch_first(&mut self, spec: &ProcessSpec) {
         let huge_pages = self.options.huge_pages;
-        if spec.at_once.is_none() {
+        if spec.at_once.is_none() && spec.after.is_none() {
             let initial = initial::seconds(&self.machine, spec, self.options.tie, huge_pages);
             self.run.initial_seconds = self.run.initial_seconds.max(initial);
             return;

@@ -326,7 +326,7 @@ impl Sim {
                 balancing.process_ended(self.processes[p].id, self);
                 self.options.balancing = Some(balancing);
             }
-            self.begin_another(p);
+            self.begin_others(p);
         } else if !self.processes[p].waiting_at_barrier.is_empty() {
             self.open_barrier(p, 0);
         }

@@ -105,6 +105,37 @@ fn processes_come_when_others_end() {
     assert_eq!((run.thread_seconds.len(), sim.memory()), (10, memory));
 }
 
+/// What is linked comes as soon as what it is made of is there, and in the places of that.
+#[test]
+fn processes_come_after_those_that_they_wait_for() {
+    let process = |more: &str, mib: u32| {
+        format!(
+            "[[process]]\n{more}\nthreads = 1\nmemory_mib = {mib}\nstart = \"own-thread\"\n\
+             [[process.phase]]\nmemory = \"all\"\ntimes = 10\n"
+        )
+    };
+    let seconds = |after: &str| {
+        let text = format!(
+            "title = \"t\"\n{}{}{}",
+            process("name = \"cc\"\ncopies = 8\nat_once = 2", 16),
+            process(&format!("name = \"ld\"\nafter = \"cc\"\n{after}"), 16),
+            process("after = \"ld\"", 32),
+        );
+        let workload = Workload::parse("t", "t", &text).unwrap();
+        let run = Sim::new(&small(), &workload, options(Tie::Free)).unwrap().finish();
+        let all = workload.process.iter().map(|process| process.copies as usize).sum::<usize>();
+        assert_eq!(run.thread_seconds.len(), all);
+        // In times of one of 16 MiB: 10 passes, and one to clear it, at 1 GB/s.
+        run.seconds / (11.0 * 16.0 * 1.048_576e-3)
+    };
+    // Four pairs, and then one after the other: 1 and 2.
+    close(seconds(""), 4.0 + 1.0 + 2.0);
+    // One for each two takes a place of the two: cc cc, cc ld, cc cc, ld cc, cc ld, cc, ld.
+    close(seconds("copies = 4\neach = 2"), 7.0 + 2.0);
+    // The last of three is of what is left, two of eight: cc cc, cc cc, ld cc, cc cc, ld cc, ld.
+    close(seconds("copies = 3\neach = 3"), 6.0 + 2.0);
+}
+
 #[test]
 fn more_threads_than_can_be_simulated_are_refused() {
     let text = "title = \"t\"\n[[process]]\ncopies = 3000\nthreads_per_cpu = 100\nmemory_mib = 16\n\

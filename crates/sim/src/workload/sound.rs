@@ -2,8 +2,49 @@
 
 use numaherd_model::places::Pair;
 
-use super::{Part, PhaseSpec, ProcessSpec};
+use super::{Part, PhaseSpec, ProcessSpec, Workload};
 use crate::wrong::Wrong;
+
+impl Workload {
+    /// Kinds of processes that cannot come after each other as it says.
+    pub(super) fn out_of_order(&self) -> Option<Wrong> {
+        self.process.iter().enumerate().find_map(|(i, process)| {
+            let wrong = |field, expected: &str| Some(Wrong::new(field, &[i], expected));
+            let named = |other: &&ProcessSpec| other.name.is_some() && other.name == process.name;
+            if self.process[..i].iter().any(|other| named(&other)) {
+                return wrong("process.name", "a name that no other has");
+            }
+            let Some(after) = &process.after else {
+                return process
+                    .each
+                    .and_then(|_| wrong("process.each", "with the process's after"));
+            };
+            let Some(before) = self.comes_after(i) else {
+                return wrong("process.after", "the name of a [[process]] further up");
+            };
+            if process.at_once.is_some() {
+                return wrong(
+                    "process.at_once",
+                    &format!("none: it comes in the places of {after}"),
+                );
+            }
+            let before = self.process[before].copies;
+            match process.each {
+                Some(each) if !(1..=before).contains(&each) => {
+                    wrong("process.each", &format!("1 to {before}, as there are copies of {after}"))
+                }
+                Some(each) if process.copies > before.div_ceil(each) => {
+                    let most = before.div_ceil(each);
+                    wrong(
+                        "process.copies",
+                        &format!("at most {most}, one for each {each} of {after}"),
+                    )
+                }
+                _ => None,
+            }
+        })
+    }
+}
 
 impl ProcessSpec {
     pub(super) fn problem(&self, process: usize) -> Option<Wrong> {
