@@ -327,7 +327,7 @@ pub struct Compare {
     /// Where: lab, lab:MACHINE, sim:MACHINE or host
     #[arg(long, value_name = "WHERE", default_value = "lab")]
     pub on: On,
-    /// Placements, in the order of the table
+    /// Placements, in the order of the table, each once
     #[arg(
         long,
         value_parser = Compared::parser(),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::placement::twice;
 use super::workload::{parse_count, parse_size};
 use super::{Format, OnOff};
 
@@ -16,7 +17,7 @@ pub struct Simulate {
     /// such as "node:2 core:4"; or host, this one
     #[arg(long, value_name = "M")]
     pub machine: String,
-    /// Placements, in the order of the table
+    /// Placements, in the order of the table, each once
     #[arg(long, value_enum, value_delimiter = ',', value_name = "P", required = true)]
     pub placement: Vec<SimPlacement>,
     #[command(flatten)]
@@ -118,6 +119,13 @@ pub enum SimPlacement {
     Herd,
     /// Ours without its page moves
     HerdTasks,
+}
+
+impl SimPlacement {
+    /// Refuses [`twice`].
+    pub fn each_once(all: &[SimPlacement]) -> anyhow::Result<()> {
+        twice(all.iter().map(|placement| placement.to_possible_value()))
+    }
 }
 
 impl std::fmt::Display for SimPlacement {

@@ -21,7 +21,7 @@ use numaherd_report::{
 use super::cell::{CellResult, numad};
 use super::simulate;
 use super::site::{HostSite, LabSite, Site};
-use crate::args::{Compare, Format, On, Placement};
+use crate::args::{Compare, Compared, Format, On, Placement};
 use crate::output::Pages;
 use crate::{interrupt, output};
 
@@ -32,6 +32,7 @@ const MOST_LATE: f64 = 0.01;
 /// Runs the comparison and prints it.
 pub fn run(args: &Compare) -> Result<ExitCode> {
     args.workload.check()?;
+    Compared::each_once(&args.placements)?;
     let then = args.against.as_deref().map(|path| earlier(path, args)).transpose()?;
     if args.until.is_some() {
         check_until(args)?;

@@ -14,6 +14,7 @@ use crate::simulation::{self, Job, Kernel, find, has_inverse, page, places, time
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
+    SimPlacement::each_once(&args.placement)?;
     let machine = find::machine(&args.machine)?;
     let workload = find::workload(&args.workload, args.resize)?;
     let watched = args.trace.is_some() || args.html.is_some();

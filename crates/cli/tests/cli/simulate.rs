@@ -168,6 +168,25 @@ fn a_machine_can_have_a_thousand_nodes() {
     }
 }
 
+/// One name is one placement in all that is printed: given twice, by whatever names, its runs would be told
+/// as those of one. What has two names in a comparison is told under both.
+#[test]
+fn a_placement_is_given_once() {
+    let simulate = |placements: &str, told: &[&str]| {
+        let words = ["simulate", "numa02", "--machine", "2x4", "--placement", placements];
+        run(&mut numaherd(&words)).refuses(2, told);
+    };
+    simulate("off,default", &["off is given twice", "default and upstream mean the same", "--runs"]);
+    simulate("bind,off,bind", &["bind is given twice: give it once"]);
+    simulate("kernel,mainline", &["mainline is given twice (kernel means the same)"]);
+    for on in ["sim:2x4", "lab", "host"] {
+        let words = ["compare", "numa02", "--on", on, "--placements", "upstream,bind,default"];
+        run(&mut numaherd(&words)).refuses(2, &["off is given twice", "default and upstream"]);
+    }
+    let words = ["compare", "numa02", "--on", "sim:2x4", "--placements", "autonuma,autonuma"];
+    run(&mut numaherd(&words)).refuses(2, &["autonuma is given twice: give it once"]);
+}
+
 /// A trace says who ran where.
 #[test]
 fn a_trace_is_written() {
