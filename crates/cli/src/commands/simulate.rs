@@ -109,9 +109,9 @@ impl Whole<'_> {
     }
 }
 
-/// `compare --on sim:M`: the workload with the parameters that it has in the lab.
+/// `compare --on sim:M`: the workload with the parameters that it has in the lab, or a user's own.
 pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
-    let (given, tuning) = (&args.workload, &args.lab);
+    let (given, tuning) = (&args.given, &args.lab);
     let not_simulated = [
         ("--kernel", tuning.kernel.is_some()),
         ("--append", tuning.append.is_some()),
@@ -142,7 +142,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
             say!("numaherd: {} has one node: the inverse placement is left out", machine.name);
         }
     }
-    let workload = find::lab_workload(given, &machine)?;
+    let workload = find::subject(args, &machine)?;
     let kernel = Kernel::Lab;
     let mut cells = Vec::new();
     for run in 0..args.runs {

@@ -176,7 +176,10 @@ fn a_placement_is_given_once() {
         let words = ["simulate", "numa02", "--machine", "2x4", "--placement", placements];
         run(&mut numaherd(&words)).refuses(2, told);
     };
-    simulate("off,default", &["off is given twice", "default and upstream mean the same", "--runs"]);
+    simulate(
+        "off,default",
+        &["off is given twice", "default and upstream mean the same", "--runs"],
+    );
     simulate("bind,off,bind", &["bind is given twice: give it once"]);
     simulate("kernel,mainline", &["mainline is given twice (kernel means the same)"]);
     for on in ["sim:2x4", "lab", "host"] {
@@ -357,6 +360,58 @@ fn compare_runs_on_a_simulated_machine() {
     let told = run(&mut numaherd(&one)).ends_with(0).tells(&["one node", "inverse", "left out"]);
     assert!(!told.stdout.contains("inverse"), "{told}");
     refuses(&[&one[..], &["--placements", "inverse"]].concat(), &["inverse", "two nodes"]);
+}
+
+/// A user's own workload is compared on a simulated machine as `simulate` runs it there, with compare's options;
+/// elsewhere nothing can run it, which is told before anything boots.
+#[test]
+fn compare_takes_a_workload_of_one_s_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("my.toml").display().to_string();
+    let process =
+        "copies = 2\nthreads = 4\nmemory_mib = 64\nbind = \"process\"\nstart = \"one-node\"";
+    let phase = "memory = \"all\"\ntimes = 30";
+    let text = format!("title = \"two\"\n[[process]]\n{process}\n[[process.phase]]\n{phase}\n");
+    std::fs::write(&path, text).unwrap();
+    let compare = |more: &[&str]| {
+        let words = ["compare", &path, "--on", "sim:2x4", "--runs", "2", "--seed", "5"];
+        let told = run(&mut numaherd(&[&words[..], more, &["-o", "json"]].concat())).ends_with(0);
+        serde_json::from_str::<serde_json::Value>(&told.stdout).unwrap()
+    };
+    let json = compare(&["--placements", "off,bind,herd"]);
+    let of = |name: &str| (json[name].as_str().map(str::to_string), json[name].as_u64());
+    assert_eq!(of("workload"), (Some("my".into()), None), "{json}");
+    assert_eq!((of("runs"), of("seed")), ((None, Some(2)), (None, Some(5))));
+    // Run by run as simulate has it, seed after seed.
+    let words = ["simulate", &path, "--machine", "2x4", "--placement", "off,bind,herd"];
+    let told =
+        run(numaherd(&words).args(["--runs", "2", "--seed", "5", "-o", "json"])).ends_with(0);
+    let simulated: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(json["placements"], simulated["placements"]);
+    assert_eq!(json["placements"].as_array().unwrap().len(), 3);
+    // Parameters are those of any workload.
+    let seconds = |more: &[&str]| {
+        let json = compare(&[&["--placements", "bind"], more].concat());
+        json["placements"][0]["seconds"]["median"].as_f64().unwrap()
+    };
+    let ratio = seconds(&["--loops", "60"]) / seconds(&[]);
+    assert!((1.9..2.1).contains(&ratio), "{ratio}");
+    let off = compare(&["--placements", "off", "--start", "placed", "--size", "32M"]);
+    assert!(off["placements"][0]["local_share"].as_f64().unwrap() > 0.9, "{off}");
+    let refuses = |code, words: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&["compare"], words].concat())).refuses(code, told);
+    };
+    refuses(
+        2,
+        &[&path, "--on", "sim:2x4", "--quick"],
+        &["--quick is for the workloads", "--loops"],
+    );
+    refuses(2, &[&path, "--on", "sim:2x4", "--processes", "2"], &["--processes is for jbb-like"]);
+    for on in ["lab", "host"] {
+        refuses(2, &[&path, "--on", on], &["my.toml is only simulated", "--on sim:MACHINE"]);
+    }
+    refuses(1, &["/nonexistent.toml", "--on", "sim:2x4"], &["/nonexistent.toml", "No such file"]);
+    refuses(2, &["my", "--on", "sim:2x4"], &["'my'", "numa01"]);
 }
 
 /// Every workload of the lab but forks; what bind has apart inverse has together, and none of them takes
