@@ -163,7 +163,9 @@ pub(super) fn twice(placements: impl Iterator<Item = Option<PossibleValue>>) -> 
                 [one] => format!(" ({one} means the same)"),
                 others => format!(" ({} mean the same)", others.join(" and ")),
             };
-            misuse!("placement {name} is given twice{same}: give it once, and --runs for more runs");
+            misuse!(
+                "placement {name} is given twice{same}: give it once, and --runs for more runs"
+            );
         }
         seen.push(name);
     }

@@ -1,12 +1,15 @@
 //! What `simulate` and `reproduce` are told, and the placements that the simulator knows.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command, Error, ValueEnum};
 
 use super::placement::twice;
 use super::workload::{parse_count, parse_size};
 use super::{Format, OnOff};
+use crate::simulation::parts;
 
 #[derive(Args)]
 pub struct Simulate {
@@ -31,8 +34,9 @@ pub struct Simulate {
     /// Seed: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Leave out a part of herd, to measure what it is worth (repeatable)
-    #[arg(long, value_name = "PART", value_parser = numaherd_placement::mechanisms::NAMES)]
+    /// Leave out a mechanism of the placements that have it, to measure what it is worth (repeatable); beside herd
+    /// the kernel's stay in
+    #[arg(long, value_name = "PART", value_parser = PartParser)]
     pub without: Vec<String>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
@@ -72,6 +76,27 @@ pub struct Calibrate {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+/// Any text: which mechanisms there are, hangs on the placements. Shows those of all.
+#[derive(Clone)]
+struct PartParser;
+
+impl TypedValueParser for PartParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        text: &OsStr,
+    ) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, text)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(parts::all_names().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// Other parameters than the workload's own.

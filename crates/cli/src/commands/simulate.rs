@@ -3,18 +3,18 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use numaherd_placement::{Mechanisms, mechanisms};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
 use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate};
 use crate::output::{self, NewFile};
-use crate::simulation::{self, Job, Kernel, find, has_inverse, page, places, timeline};
+use crate::simulation::{self, Job, Kernel, find, has_inverse, page, parts, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
     SimPlacement::each_once(&args.placement)?;
+    parts::check(&args.placement, &args.without)?;
     let machine = find::machine(&args.machine)?;
     let workload = find::workload(&args.workload, args.resize)?;
     let watched = args.trace.is_some() || args.html.is_some();
@@ -32,7 +32,6 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
     let kernel = Kernel::of(&args.placement);
-    let parts = mechanisms::leaving_out(&args.without);
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
@@ -44,7 +43,7 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
                 huge_pages,
                 seed,
                 kernel,
-                parts,
+                without: &args.without,
             };
             let finished = job.run(watched)?;
             if let Some(file) = trace.take() {
@@ -154,7 +153,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
                 kernel,
-                parts: Mechanisms::default(),
+                without: &[],
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
             cells.push(Cell { placement: told.clone(), ..cell });

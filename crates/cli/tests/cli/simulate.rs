@@ -190,6 +190,37 @@ fn a_placement_is_given_once() {
     run(&mut numaherd(&words)).refuses(2, &["autonuma is given twice: give it once"]);
 }
 
+/// A mechanism of a kernel's balancing can be left out like a part of herd, of whichever placement has it; a name
+/// that none has is told with those there are.
+#[test]
+fn a_mechanism_is_left_out_of_what_has_it() {
+    // What each placement took and moved, the same scheduler beside all.
+    let csv = |without: &[&str]| -> Vec<String> {
+        let words = ["simulate", "numa01", "--machine", "numacore", "--size", "512M", "--loops"];
+        let more = without.iter().flat_map(|name| ["--without", name]);
+        let words = words.into_iter().chain(["100", "-o", "csv", "--placement"]);
+        let words = words.chain(["mainline,balancenuma,herd"]).chain(more);
+        let told = run(&mut numaherd(&words.collect::<Vec<_>>())).ends_with(0).stdout;
+        told.lines().skip(1).map(String::from).collect()
+    };
+    let whole = csv(&[]);
+    let differs = |without: &[&str]| -> Vec<bool> {
+        whole.iter().zip(csv(without)).map(|(whole, without)| *whole != without).collect()
+    };
+    // The kernel beside herd is another thing than the kernel.
+    assert_eq!(differs(&["mappings"]), [true, false, false]);
+    assert_eq!(differs(&["mappings", "pages"]), [true, false, true]);
+    let refuses = |placements: &str, without: &str, told: &[&str]| {
+        let words = ["simulate", "numa02", "--machine", "2x4", "--placement", placements];
+        run(numaherd(&words).args(["--without", without])).refuses(2, told);
+    };
+    refuses("mainline,off", "luck", &["--without luck", "has groups, swaps", "off has none"]);
+    refuses("numacore-v17", "flips", &["--without flips", "numacore-v17 has none"]);
+    refuses("numacore-v18", "pages", &["has directed, flips, compression, one-fault, convergence"]);
+    let help = run(&mut numaherd(&["simulate", "--help"])).ends_with(0).stdout;
+    assert!(help.contains("compression") && help.contains("bandwidth"), "{help}");
+}
+
 /// A trace says who ran where.
 #[test]
 fn a_trace_is_written() {
