@@ -85,7 +85,7 @@ pub struct Finished {
     pub run: Run,
     /// From the start until herd found nothing left to do, if it did.
     pub seconds_to_converge: Option<f64>,
-    /// What herd did, or did not, and why.
+    /// What herd did, or did not, and why; without herd what the kernel did, if it was watched.
     pub moves: Vec<Move>,
     /// With its trace and samples, if they were asked for.
     pub sim: Sim,
@@ -121,11 +121,12 @@ impl Job<'_> {
         };
         let mut sim = Sim::new(self.machine, self.workload, options)
             .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
-        let beside::Balanced { converged, moves } = match herd {
-            Some(herd) => beside::balance(&mut sim, herd)?,
-            None => beside::Balanced::default(),
-        };
+        let balanced = herd.map(|herd| beside::balance(&mut sim, herd)).transpose()?;
         let run = sim.finish();
+        let beside::Balanced { converged, moves } = balanced.unwrap_or_else(|| beside::Balanced {
+            converged: None,
+            moves: moves::kernel::told(&sim),
+        });
         if run.unfinished {
             bail!(
                 "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times or \
