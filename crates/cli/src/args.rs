@@ -20,7 +20,7 @@ pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use placement::{Compared, Placement};
-pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate};
+pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate, SimulatePft};
 pub use topology::{TopologyArgs, TopologyFormat};
 pub use workload::{Parameters, StartArg, Subject, TieArg, WorkloadArgs, stem};
 
@@ -54,6 +54,9 @@ pub enum Command {
     /// A workload side by side under several placements
     Compare(Compare),
     /// A workload on a simulated machine, under placements of today and of 2012
+    #[command(
+        after_help = "Also: numaherd simulate pft, the page fault test, with options of its own (--help)."
+    )]
     Simulate(Simulate),
     /// Published tables beside simulated ones
     Reproduce(Reproduce),

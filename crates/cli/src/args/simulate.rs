@@ -4,8 +4,9 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
-use clap::{Arg, Args, Command, Error, ValueEnum};
+use clap::{Arg, Args, Command, Error, Parser, ValueEnum};
 
+use super::memory::{size, workers};
 use super::placement::twice;
 use super::workload::{parse_count, parse_size};
 use super::{Format, OnOff};
@@ -50,6 +51,51 @@ pub struct Simulate {
     /// Write a page of nodes over time, where time went, and moves with their reasons; one run of one placement
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// How many page faults a second on a simulated machine: one region, shared out to threads that touch every
+/// page, which has 4 KiB
+#[derive(Parser)]
+#[command(name = "numaherd simulate pft", bin_name = "numaherd simulate pft", version)]
+pub struct SimulatePft {
+    /// Machine, as for other workloads
+    #[arg(long, value_name = "M")]
+    pub machine: String,
+    /// Placements, in the order of the table, each once: off, bind, inverse or interleave
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "P", default_value = "off")]
+    pub placement: Vec<SimPlacement>,
+    /// Size of the region: bytes, or with k, m, g or p(ages)
+    #[arg(short = 'm', long, alias = "size", value_name = "SIZE", default_value = "64m", value_parser = size)]
+    pub memory: usize,
+    /// Threads
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = workers)]
+    pub threads: usize,
+    /// Give the region a policy of its own
+    #[arg(short = 'p', long)]
+    pub policy: bool,
+    /// System V shared memory instead of private memory
+    #[arg(short = 'S', long)]
+    pub shared: bool,
+    /// Under the kernel after the rework of 2008, which takes fewer references, instead of 2.6.25
+    #[arg(long)]
+    pub rework: bool,
+    /// Nanoseconds that a fault takes one thread alone [default: as published of proliant-585, carried over]
+    #[arg(long, value_name = "NS", value_parser = nanoseconds)]
+    pub alone: Option<f64>,
+    /// Runs, of which the means are printed; each has a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+fn nanoseconds(text: &str) -> Result<f64, String> {
+    let ns = text.parse::<f64>().ok().filter(|ns| (1.0..=1e9).contains(ns));
+    ns.ok_or_else(|| "nanoseconds, from 1 to 1000000000".into())
 }
 
 #[derive(Args)]

@@ -1,5 +1,7 @@
 //! `simulate`: a workload on a simulated machine under one placement or several.
 
+pub mod pft;
+
 use std::process::ExitCode;
 
 use anyhow::Result;

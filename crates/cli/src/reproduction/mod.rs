@@ -16,6 +16,7 @@ use numaherd_sim::account::Account;
 use numaherd_sim::{Machine, Run};
 use serde::Serialize;
 
+pub use faults::alone_on;
 pub use reference::{Figure, Reference, calibrated, tables};
 
 use crate::args::Resize;

@@ -66,6 +66,9 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
     let workload = match Workload::built_in(name) {
         Some(workload) => workload?,
         None if name.ends_with(".toml") => Workload::parse(&stem(name), name, &read(name)?)?,
+        None if name == "pft" => {
+            misuse!("pft has options of its own: begin with it, as in simulate pft --machine M")
+        }
         None if name == Kind::Forks.name() => bail!("{}", not_simulated(name)),
         None => {
             let known: Vec<&str> = Workload::names().collect();

@@ -221,6 +221,58 @@ fn a_mechanism_is_left_out_of_what_has_it() {
     assert!(help.contains("compression") && help.contains("bandwidth"), "{help}");
 }
 
+/// The page fault test is simulated as `reproduce` does for its published tables, with pages where a placement
+/// has them.
+#[test]
+fn page_faults_are_those_of_the_published_tables() {
+    let json = |words: &[&str]| -> serde_json::Value {
+        let told = run(&mut numaherd(&[words, &["-o", "json"]].concat())).ends_with(0);
+        serde_json::from_str(&told.stdout).unwrap()
+    };
+    let table = json(&["reproduce", "pft-anon-vma-policy", "--runs", "1"]);
+    let cells = table["tables"][0]["cells"].as_array().unwrap();
+    let ours = |row: &str, column: &str| {
+        let cell = cells.iter().find(|cell| cell["row"] == row && cell["column"] == column);
+        cell.unwrap()["simulated"].as_f64().unwrap()
+    };
+    let pft = ["simulate", "pft", "--machine", "proliant-585", "-m", "1g"];
+    for (more, rework) in [(&[][..], ""), (&["--rework"], ", rework")] {
+        let told = json(&[&pft[..], &["-t", "4", "--policy"], more].concat());
+        let row = &told["placements"][0];
+        let is = |field: &str, column: String| {
+            let off = row[field].as_f64().unwrap() / ours("4", &column) - 1.0;
+            assert!(off.abs() < 1e-9, "{field}: {off}");
+        };
+        is("faults_per_cpu_second", format!("per CPU s{rework}"));
+        is("faults_per_wall_second", format!("per s{rework}"));
+        assert_eq!((&told["pages"], &told["workers"]), (&262_144.into(), &4.into()));
+    }
+    // First touch is on one's own node. Elsewhere clearing takes longer; interleaved pages besides are on lists, and in
+    // memories, at which threads meet.
+    let words = ["-t", "4", "--placement", "off,bind,inverse,interleave"];
+    let told = json(&[&pft[..], &words].concat());
+    let wall = |i: usize| told["placements"][i]["wall_seconds"].as_f64().unwrap();
+    assert!(wall(0) == wall(1) && wall(3) > wall(1) && wall(2) > wall(1), "{told}");
+    let text = run(&mut numaherd(&[&pft[..], &words].concat())).ends_with(0);
+    assert!(text.stdout.contains("flt/cpu/s") && text.stderr.is_empty(), "{text}");
+    // Of another machine it is guessed what a fault takes alone, unless that is told.
+    let other = ["simulate", "pft", "--machine", "2x4"];
+    run(&mut numaherd(&other)).ends_with(0).tells(&["guessed", "proliant-585", "--alone"]);
+    let told = json(&[&other[..], &["--alone", "20000"]].concat());
+    let each = told["placements"][0]["cpu_seconds"].as_f64().unwrap() / 16384.0;
+    assert!((each / 20e-6 - 1.0).abs() < 0.01, "{each}");
+    let refuses = |code, more: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&other[..], more].concat())).refuses(code, told);
+    };
+    refuses(2, &["--placement", "mainline"], &["not simulated under mainline", "interleave"]);
+    refuses(2, &["--placement", "off,default"], &["off is given twice"]);
+    refuses(1, &["-t", "9"], &["9 threads", "2x4 has 8"]);
+    let one = ["simulate", "pft", "--machine", "node:1 core:2", "--placement", "inverse"];
+    run(&mut numaherd(&one)).refuses(1, &["two nodes"]);
+    let late = ["simulate", "--machine", "2x4", "pft", "--placement", "off"];
+    run(&mut numaherd(&late)).refuses(2, &["pft has options of its own"]);
+}
+
 /// A trace says who ran where.
 #[test]
 fn a_trace_is_written() {
