@@ -20,9 +20,9 @@ pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
 pub use measure::Measure;
 pub use placement::{Compared, Placement};
-pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate};
+pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate, SimulatePft};
 pub use topology::{TopologyArgs, TopologyFormat};
-pub use workload::{StartArg, TieArg, WorkloadArgs};
+pub use workload::{Parameters, StartArg, Subject, TieArg, WorkloadArgs, stem};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
 #[derive(Parser)]
@@ -54,6 +54,9 @@ pub enum Command {
     /// A workload side by side under several placements
     Compare(Compare),
     /// A workload on a simulated machine, under placements of today and of 2012
+    #[command(
+        after_help = "Also: numaherd simulate pft, the page fault test, with options of its own (--help)."
+    )]
     Simulate(Simulate),
     /// Published tables beside simulated ones
     Reproduce(Reproduce),
@@ -325,12 +328,15 @@ pub struct Supervise {
                   is passed over. Runs are then of one seed after the other, from --seed on."
 )]
 pub struct Compare {
+    /// The workload; with --on sim:MACHINE also the path of a .toml file
+    #[arg(value_parser = Subject::parser(), value_name = "WORKLOAD")]
+    pub subject: Subject,
     #[command(flatten)]
-    pub workload: WorkloadArgs,
+    pub given: Parameters,
     /// Where: lab, lab:MACHINE, sim:MACHINE or host
     #[arg(long, value_name = "WHERE", default_value = "lab")]
     pub on: On,
-    /// Placements, in the order of the table
+    /// Placements, in the order of the table, each once
     #[arg(
         long,
         value_parser = Compared::parser(),
@@ -384,6 +390,31 @@ pub struct Compare {
 }
 
 impl Compare {
+    /// Whether what is given goes together.
+    ///
+    /// # Errors
+    /// A placement given twice, or parameters and places that the workload is not for.
+    pub fn check(&self) -> anyhow::Result<()> {
+        Compared::each_once(&self.placements)?;
+        match (&self.subject, &self.on) {
+            (Subject::Own(path), On::Sim(_)) => self.given.check_own(path),
+            _ => self.workload()?.check(),
+        }
+    }
+
+    /// The workload as kernels that run take it.
+    ///
+    /// # Errors
+    /// A user's own is only simulated.
+    pub fn workload(&self) -> anyhow::Result<WorkloadArgs> {
+        match &self.subject {
+            Subject::Known(name) => Ok(WorkloadArgs { name: *name, given: self.given.clone() }),
+            Subject::Own(path) => misuse!(
+                "{path} is only simulated: give --on sim:MACHINE, or a workload that comes with numaherd"
+            ),
+        }
+    }
+
     /// Whether a placement is among those compared.
     pub fn has(&self, placement: Placement) -> bool {
         self.placements.iter().any(|compared| compared.live().is_ok_and(|live| live == placement))

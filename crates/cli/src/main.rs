@@ -25,7 +25,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use numaherd_linux::sys::signal;
 
-use args::{Cli, Command, LabCommand, PftArgs};
+use args::{Cli, Command, LabCommand, PftArgs, SimulatePft};
 
 fn main() -> ExitCode {
     if let Some(code) = drop_in::called_as().or_else(run_as_numactl_reads) {
@@ -36,6 +36,10 @@ fn main() -> ExitCode {
             signal::end_with_the_pipe();
             signal::end_with_a_word();
             commands::pft::run(&args)
+        }
+        Ok(Parsed::SimulatedPft(args)) => {
+            signal::end_with_a_word();
+            commands::simulate::pft::run(&args)
         }
         Ok(Parsed::Command(command)) => dispatch(*command),
         Err(error) => return told_by_clap(&error),
@@ -57,15 +61,21 @@ enum Parsed {
     Command(Box<Command>),
     /// `bench pft`: its options are those of a test with a history, and of no other workload.
     Pft(PftArgs),
+    /// The same, simulated.
+    SimulatedPft(SimulatePft),
 }
 
 fn parse() -> Result<Parsed, clap::Error> {
     let words: Vec<_> = std::env::args_os().collect();
-    if let [_, bench, pft, ..] = words.as_slice()
-        && bench == "bench"
+    if let [_, command, pft, ..] = words.as_slice()
         && pft == "pft"
     {
-        return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
+        if command == "bench" {
+            return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
+        }
+        if command == "simulate" {
+            return SimulatePft::try_parse_from(&words[2..]).map(Parsed::SimulatedPft);
+        }
     }
     let matches = with_negatives(Cli::command()).try_get_matches_from(words)?;
     Cli::from_arg_matches(&matches).map(|cli| Parsed::Command(Box::new(cli.command)))

@@ -4,7 +4,7 @@
 //! it arms pages, sees each hinting fault, moves that page or not, and moves the task that runs
 //! now. Only a simulated machine lets it act; the live kernel has its own.
 
-use crate::{Bytes, CpuId, Nanos, NodeId, PageVerdict, Pages, ProcessId, TaskId, Topology};
+use crate::{Bytes, Cause, CpuId, Nanos, NodeId, Pages, ProcessId, TaskId, Topology};
 
 /// A hinting fault as the kernel sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,11 +129,11 @@ pub trait Balancing {
     /// The process is no more.
     fn process_ended(&mut self, _process: ProcessId, _view: &dyn View) {}
 
-    /// What to do with the page of a fault.
-    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict;
+    /// Where the page of a fault goes, and why; nothing if it stays.
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)>;
 
-    /// A tick of a running task: where it should go instead.
-    fn place(&mut self, _task: TaskId, _view: &dyn View) -> Option<TaskMove> {
+    /// A tick of a running task: where it should go instead, and why.
+    fn place(&mut self, _task: TaskId, _view: &dyn View) -> Option<(TaskMove, Cause)> {
         None
     }
 

@@ -7,6 +7,7 @@
 
 mod access;
 mod balancing;
+mod cause;
 mod change;
 mod fault;
 mod ids;
@@ -26,6 +27,7 @@ mod ways;
 
 pub use access::{Access, AccessSource};
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
+pub use cause::{Cause, Whose};
 pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault, SAMPLED};
 pub use ids::{

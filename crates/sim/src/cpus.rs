@@ -1,6 +1,6 @@
 //! Which task runs on which CPU: turns, sleep, wakeups, balancing, moves.
 
-use numaherd_model::{CpuId, Pull};
+use numaherd_model::{Cause, CpuId, Pull};
 
 use crate::account::Place;
 use crate::engine::{Sim, State, TraceEvent};
@@ -20,9 +20,10 @@ impl Sim {
         let wanted = wanted.map(usize::from).filter(|&to| to != cpu && self.allows(t, to));
         let forced = self.tasks[t].unsettled && !self.allows(t, cpu);
         if forced || wanted.is_some() {
+            let why = if wanted.is_some() { Cause::Active } else { Cause::Affinity };
             let to = wanted.unwrap_or_else(|| self.pick_allowed(t));
             self.leave_cpu(t);
-            self.arrive(t, to);
+            self.arrive(t, to, Some(why));
             self.dispatch(cpu);
         } else if !self.queues[cpu].is_empty() && self.now >= self.tasks[t].turn_end {
             self.running[cpu] = None;
@@ -57,11 +58,14 @@ impl Sim {
         self.note(TraceEvent::Stops { ns, task, cpu: cpu as u32 });
     }
 
-    /// A task that is nowhere comes to a CPU, and runs there if it is free.
-    fn arrive(&mut self, t: usize, to: usize) {
+    /// A task that is nowhere comes to a CPU, and runs there if it is free. Why, if that is not told elsewhere.
+    fn arrive(&mut self, t: usize, to: usize, why: Option<Cause>) {
         let from = self.tasks[t].cpu;
         if self.node_of[from] != self.node_of[to] {
             self.run.task_moves += 1;
+            if let Some(why) = why {
+                self.note_sent(t, to, None, why);
+            }
         }
         self.load[to] += 1;
         let task = &mut self.tasks[t];
@@ -80,6 +84,19 @@ impl Sim {
         task.vruntime = floor + lead.min(self.queues[to].turn_ns());
         self.queues[to].push(t, task.vruntime);
         self.dispatch(to);
+    }
+
+    fn note_sent(&mut self, t: usize, to: usize, other: Option<usize>, why: Cause) {
+        let number = |t: usize| t as u32 + 1;
+        self.note(TraceEvent::Sent {
+            ns: self.now,
+            task: number(t),
+            process: self.processes[self.tasks[t].process].id.tgid,
+            from: self.tasks[t].cpu as u32,
+            to: to as u32,
+            other: other.map(number),
+            why,
+        });
     }
 
     /// The running task sleeps, or is blocked there.
@@ -102,13 +119,14 @@ impl Sim {
             self.load[previous] -= 1;
             self.tasks[t].since = self.now;
             let to = if self.allows(t, previous) { previous } else { self.pick_allowed(t) };
-            self.arrive(t, to);
+            self.arrive(t, to, Some(Cause::Affinity));
             return;
         }
         let may = |cpu: usize| self.allows(t, cpu) && self.may_move(t, cpu, Pull::Busy);
         let cpu = self.options.scheduling.wake(&self.domains, &self.load, previous, &may);
         let cpu = if self.allows(t, cpu) { cpu } else { self.pick_allowed(t) };
-        self.arrive(t, cpu);
+        // It leaves its node only where nothing there is allowed.
+        self.arrive(t, cpu, Some(Cause::Affinity));
     }
 
     /// Whether the kernel's NUMA balancing lets the scheduler take the task there.
@@ -132,7 +150,7 @@ impl Sim {
         let Some((t, _)) = next else {
             let from = self.options.scheduling.newidle(&self.domains, &self.load, cpu);
             if let Some(t) = from.and_then(|from| self.detach(from, cpu, Some(Pull::Idle))) {
-                self.arrive(t, cpu);
+                self.arrive(t, cpu, Some(Cause::IdlePull));
             }
             return;
         };
@@ -177,12 +195,12 @@ impl Sim {
 
     /// Sends a task to a CPU: at once if it runs or waits, as the kernel's stopper does it, and
     /// at its wakeup if it sleeps.
-    pub(crate) fn send(&mut self, t: usize, to: usize) {
+    pub(crate) fn send(&mut self, t: usize, to: usize, why: Option<Cause>) {
         let from = self.tasks[t].cpu;
         match self.tasks[t].state {
             State::Running | State::Waiting if from != to => {
                 self.take_off(t);
-                self.arrive(t, to);
+                self.arrive(t, to, why);
                 self.dispatch(from);
             }
             State::Asleep if self.tasks[t].begun => self.tasks[t].cpu = to,
@@ -191,7 +209,7 @@ impl Sim {
     }
 
     /// Two tasks change places, in one step: no CPU idles meanwhile, so none pulls.
-    pub(crate) fn swap(&mut self, t: usize, other: usize) {
+    pub(crate) fn swap(&mut self, t: usize, other: usize, why: Cause) {
         let is_runnable = |t: usize| matches!(self.tasks[t].state, State::Running | State::Waiting);
         let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
         if here == there || !is_runnable(t) || !is_runnable(other) {
@@ -199,8 +217,11 @@ impl Sim {
         }
         self.take_off(t);
         self.take_off(other);
-        self.arrive(t, there);
-        self.arrive(other, here);
+        if self.node_of[here] != self.node_of[there] {
+            self.note_sent(t, there, Some(other), why);
+        }
+        self.arrive(t, there, None);
+        self.arrive(other, here, None);
     }
 
     /// A task that runs or waits is on no CPU and in no queue.
@@ -224,7 +245,7 @@ impl Sim {
         for (from, to) in self.options.scheduling.balance(&self.domains, &mut load) {
             let pull = if self.load[to] == 0 { Pull::Idle } else { Pull::Busy };
             if let Some(t) = self.detach(from, to, (!forced).then_some(pull)) {
-                self.arrive(t, to);
+                self.arrive(t, to, Some(Cause::Queues { forced }));
             } else if let Some(t) = self.running[from]
                 && self.load[to] == 0
                 && self.tasks[t].move_to.is_none()
@@ -243,7 +264,7 @@ impl Sim {
         self.rounds += 1;
         for (from, to) in self.options.scheduling.rotate(&self.domains, &self.load, self.rounds) {
             if let Some(t) = self.detach(from, to, None) {
-                self.arrive(t, to);
+                self.arrive(t, to, Some(Cause::Rotation));
             }
         }
     }

@@ -10,8 +10,8 @@
 //! TLBs and, twice, the anon_vma mutex of its process, for which others wait: [`crate::rmap`].
 
 use numaherd_model::{
-    Bytes, CpuId, FaultFlags, HintingFault, Nanos, NodeId, PageHandling, PageVerdict, Pages,
-    ProcessId, TaskId, TaskMove, Topology, Touch, View,
+    Bytes, Cause, CpuId, FaultFlags, HintingFault, Nanos, NodeId, PageHandling, Pages, ProcessId,
+    TaskId, TaskMove, Topology, Touch, View,
 };
 
 use crate::account::Place;
@@ -54,10 +54,10 @@ impl Sim {
         let verdict = balancing.on_fault(&touch, self);
         self.options.balancing = Some(balancing);
         let mut flags = 0;
-        if let PageVerdict::MoveTo(node) = verdict
+        if let Some((node, why)) = verdict
             && node != touch.home
         {
-            let to = self.index_of(node);
+            let to = self.index_of(node).map(|to| (to, why));
             match to.and_then(|to| self.move_in_fault(t, b, to, faults, handling)) {
                 Some(Moved::Whole(ns)) => {
                     cost_ns += ns;
@@ -127,13 +127,13 @@ impl Sim {
         &mut self,
         t: usize,
         b: usize,
-        to: usize,
+        (to, why): (usize, Cause),
         faults: u64,
         how: PageHandling,
     ) -> Option<Moved> {
         let (p, cpu) = (self.tasks[t].process, self.tasks[t].cpu);
         let from = usize::from(self.processes[p].blocks[b].home);
-        self.relocate(p, b, to)?;
+        self.relocate(p, b, to, Some(why))?;
         self.run.pages_moved_by_kernel += BLOCK_PAGES;
         let costs = self.machine.kernel.clone();
         let copy_ns = self.copy_ns(self.node_of[cpu], from, to);
@@ -166,8 +166,14 @@ impl Sim {
         (BLOCK_BYTES as f64 / LINE_BYTES * (alone + reads + writes)) as u64
     }
 
-    /// Puts a block on another node, if it has room.
-    pub(crate) fn relocate(&mut self, p: usize, b: usize, to: usize) -> Option<()> {
+    /// Puts a block on another node, if it has room; why, if the kernel does.
+    pub(crate) fn relocate(
+        &mut self,
+        p: usize,
+        b: usize,
+        to: usize,
+        why: Option<Cause>,
+    ) -> Option<()> {
         let reserve = (self.machine.node[to].memory_mib << 20) * RESERVE_PERMILLE / 1000;
         if self.free[to] < BLOCK_BYTES + reserve || self.now < self.no_moves_until {
             return None;
@@ -178,7 +184,7 @@ impl Sim {
         self.free[to] -= BLOCK_BYTES;
         let (ns, process) = (self.now, self.processes[p].id.tgid);
         let [from, to] = [from, to].map(|node| self.machine.node[node].id);
-        self.note(TraceEvent::Moved { ns, process, block: b, from, to });
+        self.note(TraceEvent::Moved { ns, process, block: b, from, to, why });
         Some(())
     }
 
@@ -194,9 +200,9 @@ impl Sim {
         let wanted = balancing.place(id, self);
         self.options.balancing = Some(balancing);
         match wanted {
-            Some(TaskMove::To(cpu)) => self.send(t, cpu.0 as usize),
-            Some(TaskMove::Swap(other)) => {
-                self.swap(t, other.tid as usize - 1);
+            Some((TaskMove::To(cpu), why)) => self.send(t, cpu.0 as usize, Some(why)),
+            Some((TaskMove::Swap(other), why)) => {
+                self.swap(t, other.tid as usize - 1, why);
             }
             None => {}
         }

@@ -190,7 +190,7 @@ impl Sim {
         self.tasks[t].unsettled = true;
         if !self.allows(t, self.tasks[t].cpu) {
             let to = self.pick_allowed(t);
-            self.send(t, to);
+            self.send(t, to, None);
         }
         Outcome::Done { moved: Pages(0) }
     }
@@ -208,7 +208,7 @@ impl Sim {
                 continue;
             }
             let ns = self.copy_ns(from, from, to);
-            if self.relocate(p, b, to).is_none() {
+            if self.relocate(p, b, to, None).is_none() {
                 let busy = self.now < self.no_moves_until;
                 *(if busy { &mut refused.busy } else { &mut refused.full }) += BLOCK_PAGES;
                 continue;

@@ -220,14 +220,14 @@ pub struct PftArgs {
     pub output: Format,
 }
 
-fn size(text: &str) -> Result<usize, String> {
+pub(super) fn size(text: &str) -> Result<usize, String> {
     crate::commands::memtoy::bytes(text).map_err(|error| error.to_string())
 }
 
 /// More workers than this are no measurement any more (chosen).
 const MOST_WORKERS: usize = 4096;
 
-fn workers(text: &str) -> Result<usize, String> {
+pub(super) fn workers(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MOST_WORKERS).contains(number));
     number.ok_or_else(|| format!("1 to {MOST_WORKERS} workers are possible"))
 }

@@ -105,6 +105,16 @@ impl Compared {
         self.live.ok_or_else(known)
     }
 
+    fn name(self) -> Option<PossibleValue> {
+        let simulated = || self.simulated.and_then(|simulated| simulated.to_possible_value());
+        self.live.and_then(|live| live.to_possible_value()).or_else(simulated)
+    }
+
+    /// Refuses [`twice`].
+    pub fn each_once(all: &[Compared]) -> Result<()> {
+        twice(all.iter().map(|compared| compared.name()))
+    }
+
     /// What it is in the simulator.
     pub fn simulated(self) -> Result<SimPlacement> {
         let known = || {
@@ -138,6 +148,28 @@ impl std::fmt::Display for Compared {
             (None, None) => Ok(()),
         }
     }
+}
+
+/// Refuses a placement that is given twice, be it under another of its names: one name stands for one
+/// placement in all that is printed, so the runs of both would be told as those of one.
+pub(super) fn twice(placements: impl Iterator<Item = Option<PossibleValue>>) -> Result<()> {
+    let mut seen: Vec<String> = Vec::new();
+    for value in placements.flatten() {
+        let name = value.get_name().to_string();
+        if seen.contains(&name) {
+            let others: Vec<&str> = value.get_name_and_aliases().skip(1).collect();
+            let same = match &others[..] {
+                [] => String::new(),
+                [one] => format!(" ({one} means the same)"),
+                others => format!(" ({} mean the same)", others.join(" and ")),
+            };
+            misuse!(
+                "placement {name} is given twice{same}: give it once, and --runs for more runs"
+            );
+        }
+        seen.push(name);
+    }
+    Ok(())
 }
 
 fn names<T: ValueEnum>() -> Vec<PossibleValue> {

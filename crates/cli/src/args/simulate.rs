@@ -1,11 +1,16 @@
 //! What `simulate` and `reproduce` are told, and the placements that the simulator knows.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use clap::{Arg, Args, Command, Error, Parser, ValueEnum};
 
+use super::memory::{size, workers};
+use super::placement::twice;
 use super::workload::{parse_count, parse_size};
 use super::{Format, OnOff};
+use crate::simulation::parts;
 
 #[derive(Args)]
 pub struct Simulate {
@@ -16,7 +21,7 @@ pub struct Simulate {
     /// such as "node:2 core:4"; or host, this one
     #[arg(long, value_name = "M")]
     pub machine: String,
-    /// Placements, in the order of the table
+    /// Placements, in the order of the table, each once
     #[arg(long, value_enum, value_delimiter = ',', value_name = "P", required = true)]
     pub placement: Vec<SimPlacement>,
     #[command(flatten)]
@@ -30,8 +35,9 @@ pub struct Simulate {
     /// Seed: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Leave out a part of herd, to measure what it is worth (repeatable)
-    #[arg(long, value_name = "PART", value_parser = numaherd_placement::mechanisms::NAMES)]
+    /// Leave out a mechanism of the placements that have it, to measure what it is worth (repeatable); beside herd
+    /// the kernel's stay in
+    #[arg(long, value_name = "PART", value_parser = PartParser)]
     pub without: Vec<String>,
     /// How to print the result
     #[arg(short, long, value_enum, default_value_t)]
@@ -45,6 +51,51 @@ pub struct Simulate {
     /// Write a page of nodes over time, where time went, and moves with their reasons; one run of one placement
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+/// How many page faults a second on a simulated machine: one region, shared out to threads that touch every
+/// page, which has 4 KiB
+#[derive(Parser)]
+#[command(name = "numaherd simulate pft", bin_name = "numaherd simulate pft", version)]
+pub struct SimulatePft {
+    /// Machine, as for other workloads
+    #[arg(long, value_name = "M")]
+    pub machine: String,
+    /// Placements, in the order of the table, each once: off, bind, inverse or interleave
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "P", default_value = "off")]
+    pub placement: Vec<SimPlacement>,
+    /// Size of the region: bytes, or with k, m, g or p(ages)
+    #[arg(short = 'm', long, alias = "size", value_name = "SIZE", default_value = "64m", value_parser = size)]
+    pub memory: usize,
+    /// Threads
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = workers)]
+    pub threads: usize,
+    /// Give the region a policy of its own
+    #[arg(short = 'p', long)]
+    pub policy: bool,
+    /// System V shared memory instead of private memory
+    #[arg(short = 'S', long)]
+    pub shared: bool,
+    /// Under the kernel after the rework of 2008, which takes fewer references, instead of 2.6.25
+    #[arg(long)]
+    pub rework: bool,
+    /// Nanoseconds that a fault takes one thread alone [default: as published of proliant-585, carried over]
+    #[arg(long, value_name = "NS", value_parser = nanoseconds)]
+    pub alone: Option<f64>,
+    /// Runs, of which the means are printed; each has a seed of its own
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Seed of the first run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+fn nanoseconds(text: &str) -> Result<f64, String> {
+    let ns = text.parse::<f64>().ok().filter(|ns| (1.0..=1e9).contains(ns));
+    ns.ok_or_else(|| "nanoseconds, from 1 to 1000000000".into())
 }
 
 #[derive(Args)]
@@ -71,6 +122,27 @@ pub struct Calibrate {
     /// How to print it
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Format,
+}
+
+/// Any text: which mechanisms there are, hangs on the placements. Shows those of all.
+#[derive(Clone)]
+struct PartParser;
+
+impl TypedValueParser for PartParser {
+    type Value = String;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        text: &OsStr,
+    ) -> Result<String, Error> {
+        StringValueParser::new().parse_ref(command, arg, text)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(parts::all_names().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// Other parameters than the workload's own.
@@ -118,6 +190,13 @@ pub enum SimPlacement {
     Herd,
     /// Ours without its page moves
     HerdTasks,
+}
+
+impl SimPlacement {
+    /// Refuses [`twice`].
+    pub fn each_once(all: &[SimPlacement]) -> anyhow::Result<()> {
+        twice(all.iter().map(|placement| placement.to_possible_value()))
+    }
 }
 
 impl std::fmt::Display for SimPlacement {

@@ -1,17 +1,27 @@
 //! A workload and its parameters on the command line. Names and defaults are the workloads'.
 
+use std::ffi::OsStr;
+use std::path::Path;
+
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use clap::{Args, ValueEnum};
+use clap::{Arg, Args, Command, Error, ValueEnum};
 use numaherd_workloads::{Kind, Layout, Params, Start, Tie};
 
 use super::OnOff;
 
-/// A workload and its parameters.
+/// A workload that comes with numaherd, and its parameters.
 #[derive(Args, Clone)]
 pub struct WorkloadArgs {
     /// The workload
     #[arg(value_parser = names(), value_name = "WORKLOAD")]
     pub name: Kind,
+    #[command(flatten)]
+    pub given: Parameters,
+}
+
+/// Other parameters than the workload's own.
+#[derive(Args, Clone)]
+pub struct Parameters {
     /// Threads of all processes together [default: one per CPU, or as the workload has it]
     #[arg(long, value_name = "N", value_parser = parse_count)]
     pub threads: Option<usize>,
@@ -40,10 +50,64 @@ pub struct WorkloadArgs {
 
 /// Every name, with the field's spellings.
 fn names() -> impl TypedValueParser<Value = Kind> {
-    let value =
-        |kind: Kind| PossibleValue::new(kind.name()).aliases(kind.aliases()).help(kind.summary());
     PossibleValuesParser::new(Kind::all().map(value))
         .try_map(|name| Kind::find(&name).ok_or("no such workload"))
+}
+
+fn value(kind: Kind) -> PossibleValue {
+    PossibleValue::new(kind.name()).aliases(kind.aliases()).help(kind.summary())
+}
+
+/// What is compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A workload that comes with numaherd.
+    Known(Kind),
+    /// A user's own, which only the simulator can run: the path of its file.
+    Own(String),
+}
+
+impl Subject {
+    /// Takes every name, and what can be a file's.
+    pub fn parser() -> impl TypedValueParser<Value = Subject> {
+        SubjectParser
+    }
+
+    /// As results have it.
+    pub fn name(&self) -> String {
+        match self {
+            Subject::Known(kind) => kind.name().into(),
+            Subject::Own(path) => stem(path),
+        }
+    }
+}
+
+/// A file's name without its folder and ending.
+pub fn stem(path: &str) -> String {
+    Path::new(path).file_stem().map_or_else(|| path.into(), |s| s.to_string_lossy().into_owned())
+}
+
+#[derive(Clone)]
+struct SubjectParser;
+
+impl TypedValueParser for SubjectParser {
+    type Value = Subject;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        text: &OsStr,
+    ) -> Result<Subject, Error> {
+        match text.to_str() {
+            Some(path) if path.ends_with(".toml") => Ok(Subject::Own(path.into())),
+            _ => names().parse_ref(command, arg, text).map(Subject::Known),
+        }
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(Kind::all().into_iter().map(value)))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -96,6 +160,22 @@ pub(super) fn parse_size(text: &str) -> Result<usize, String> {
     bytes.filter(|n| *n > 0).ok_or_else(|| "bytes, such as 67108864 or 64M".into())
 }
 
+impl Parameters {
+    /// Whether what is given is for a workload of a user's own.
+    ///
+    /// # Errors
+    /// What only those that come with numaherd have.
+    pub fn check_own(&self, path: &str) -> anyhow::Result<()> {
+        if self.processes.is_some() {
+            misuse!("--processes is for jbb-like: {path} has as many as it says");
+        }
+        if self.quick {
+            misuse!("--quick is for the workloads that come with numaherd: give --loops of {path}");
+        }
+        Ok(())
+    }
+}
+
 impl WorkloadArgs {
     /// Whether what is given goes together.
     ///
@@ -103,7 +183,7 @@ impl WorkloadArgs {
     /// `--processes` of a workload that has as many as it has.
     pub fn check(&self) -> anyhow::Result<()> {
         let name = self.name.name();
-        let has_any = self.processes.is_none() || self.name == Kind::JbbLike;
+        let has_any = self.given.processes.is_none() || self.name == Kind::JbbLike;
         if !has_any {
             misuse!("--processes is for jbb-like: {name} has as many as it has");
         }
@@ -113,26 +193,26 @@ impl WorkloadArgs {
     /// Memory of one process.
     pub fn size_bytes(&self) -> usize {
         // Whatever the number of CPUs.
-        self.size.unwrap_or(self.name.defaults(1, self.quick).size_bytes)
+        self.given.size.unwrap_or(self.name.defaults(1, self.given.quick).size_bytes)
     }
 
     /// With the workload's defaults where nothing is given.
     pub fn params(&self, tie: TieArg, layout: &Layout) -> Params {
-        let defaults = self.name.defaults(layout.cpus().len(), self.quick);
+        let defaults = self.name.defaults(layout.cpus().len(), self.given.quick);
         Params {
-            threads: self.threads.unwrap_or(defaults.threads),
-            processes: self.processes,
+            threads: self.given.threads.unwrap_or(defaults.threads),
+            processes: self.given.processes,
             size_bytes: self.size_bytes(),
-            loops: self.loops.unwrap_or(defaults.loops),
-            limit_ns: self.seconds.map(|seconds| (seconds * 1e9) as u64),
-            huge_pages: self.thp.map(|thp| thp == OnOff::On),
+            loops: self.given.loops.unwrap_or(defaults.loops),
+            limit_ns: self.given.seconds.map(|seconds| (seconds * 1e9) as u64),
+            huge_pages: self.given.thp.map(|thp| thp == OnOff::On),
             tie: match tie {
                 TieArg::Free => Tie::Free,
                 TieArg::Bind => Tie::Bind,
                 TieArg::Inverse => Tie::Inverse,
                 TieArg::Interleave => Tie::Interleave,
             },
-            start: match self.start {
+            start: match self.given.start {
                 None => defaults.start,
                 Some(StartArg::FirstTouch) => Start::FirstTouch,
                 Some(StartArg::OneNode) => Start::OneNode,
@@ -148,15 +228,15 @@ impl WorkloadArgs {
         let mut add = |option: &str, value: Option<String>| {
             words.extend(value.into_iter().flat_map(|value| [option.to_string(), value]));
         };
-        add("--threads", self.threads.map(|n| n.to_string()));
-        add("--processes", self.processes.map(|n| n.to_string()));
-        add("--size", self.size.map(|n| n.to_string()));
-        add("--loops", self.loops.map(|n| n.to_string()));
-        add("--seconds", self.seconds.map(|s| s.to_string()));
+        add("--threads", self.given.threads.map(|n| n.to_string()));
+        add("--processes", self.given.processes.map(|n| n.to_string()));
+        add("--size", self.given.size.map(|n| n.to_string()));
+        add("--loops", self.given.loops.map(|n| n.to_string()));
+        add("--seconds", self.given.seconds.map(|s| s.to_string()));
         let name = |value: Option<PossibleValue>| value.map(|v| v.get_name().to_string());
-        add("--thp", name(self.thp.and_then(|thp| thp.to_possible_value())));
-        add("--start", name(self.start.and_then(|start| start.to_possible_value())));
-        words.extend(self.quick.then(|| "--quick".to_string()));
+        add("--thp", name(self.given.thp.and_then(|thp| thp.to_possible_value())));
+        add("--start", name(self.given.start.and_then(|start| start.to_possible_value())));
+        words.extend(self.given.quick.then(|| "--quick".to_string()));
         words
     }
 }

@@ -31,7 +31,7 @@ const MOST_LATE: f64 = 0.01;
 
 /// Runs the comparison and prints it.
 pub fn run(args: &Compare) -> Result<ExitCode> {
-    args.workload.check()?;
+    args.check()?;
     let then = args.against.as_deref().map(|path| earlier(path, args)).transpose()?;
     if args.until.is_some() {
         check_until(args)?;
@@ -50,7 +50,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
     let placements: Vec<Placement> =
         args.placements.iter().map(|placement| placement.live()).collect::<Result<_>>()?;
     if placements.contains(&Placement::Numad) {
-        numad::check(args.workload.size_bytes())?;
+        numad::check(args.workload()?.size_bytes())?;
     }
     let interrupted = interrupt::flag()?;
     let mut results = Results::create(args)?;
@@ -89,7 +89,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
 fn comparison(args: &Compare, site: &dyn Site, cells: &[Cell]) -> Comparison {
     let placements = Comparison::placements(&names(args), cells);
     Comparison {
-        workload: args.workload.name.name().to_string(),
+        workload: args.subject.name(),
         machine: site.machine(),
         kernel: site.kernel(),
         runs: match args.until {
@@ -118,7 +118,7 @@ fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
     let text = std::fs::read_to_string(path).with_context(failed)?;
     let then: Comparison = serde_json::from_str(&text)
         .with_context(|| format!("--against {file} is no result of compare -o json"))?;
-    against::same_workload(args.workload.name.name(), &then).with_context(failed)?;
+    against::same_workload(&args.subject.name(), &then).with_context(failed)?;
     Ok((file, then))
 }
 
@@ -156,7 +156,7 @@ fn measure(
         random.shuffle(&mut order);
         for placement in order {
             progress.begin(run, placement);
-            let (measured, counted) = in_time(site, &cell_arguments(args, placement, run))?;
+            let (measured, counted) = in_time(site, &cell_arguments(args, placement, run)?)?;
             let moves = measured.moves_by_numad;
             let cell = cell(placement, run, measured, counted);
             progress.end(&cell);
@@ -230,7 +230,8 @@ fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Co
     }
 }
 
-fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String> {
+fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Result<Vec<String>> {
+    let workload = args.workload()?;
     let mut words = vec!["cell".to_string(), "--placement".into(), placement.to_string()];
     if let Some(dir) = &args.logs
         && placement.has_log()
@@ -248,13 +249,13 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Vec<String>
     if placement.balance().is_some() && !args.lab.no_distance {
         words.push("--latencies".to_string());
     }
-    let reserve = args.workload.name.reserved_pages_per_node(args.workload.size_bytes());
+    let reserve = workload.name.reserved_pages_per_node(workload.size_bytes());
     if reserve > 0 {
         words.extend(["--reserve".to_string(), reserve.to_string()]);
     }
     words.push("--".into());
-    words.extend(args.workload.words());
-    words
+    words.extend(workload.words());
+    Ok(words)
 }
 
 fn print(format: Format, comparison: &Comparison, pages: Pages) -> Result<()> {
@@ -285,7 +286,7 @@ impl Results {
             None => {
                 let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
                 let stamp = now.map_or(0, |since| since.as_secs());
-                let name = args.workload.name.name();
+                let name = args.subject.name();
                 let name = format!("{name}-{stamp}-{}.jsonl", std::process::id());
                 cache_dir().join("results").join(name)
             }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::{Cli, Manual, PftArgs};
+use crate::args::{Cli, Manual, PftArgs, SimulatePft};
 use crate::drop_in::USAGES;
 
 /// Names as which the program behaves as numactl does, and so has `run`'s completions' page.
@@ -67,10 +67,14 @@ fn title(name: &str) -> String {
     format!(".TH {name} 1 \"\" \"numaherd {}\"\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// The command line with `bench pft`, which has options of its own and is not read as a part of it.
+/// The command line with `bench pft` and `simulate pft`, which have options of their own and are not read as a part
+/// of it.
 fn whole() -> clap::Command {
     let pft = PftArgs::command().name("pft");
-    Cli::command().mut_subcommand("bench", |bench| bench.subcommand(pft))
+    let simulated = SimulatePft::command().name("pft");
+    Cli::command()
+        .mut_subcommand("bench", |bench| bench.subcommand(pft))
+        .mut_subcommand("simulate", |simulate| simulate.subcommand(simulated))
 }
 
 /// A command without what is hidden: completions would offer that, too.
@@ -143,6 +147,7 @@ mod tests {
             ("numaherd-policy", "cpuset"),
             ("numaherd-lab-run", "machine"),
             ("numaherd-bench-pft", "cache\\-lines"),
+            ("numaherd-simulate-pft", "rework"),
             ("numaherd-memtoy", ".nf\nCommands:\n"),
             ("numaherd-as-numactl", "numaherd-run.1"),
             ("numaherd-as-numastat", "\\-z to skip rows"),

@@ -1,19 +1,22 @@
 //! `simulate`: a workload on a simulated machine under one placement or several.
 
+pub mod pft;
+
 use std::process::ExitCode;
 
 use anyhow::Result;
-use numaherd_placement::{Mechanisms, mechanisms};
 use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
 use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate};
 use crate::output::{self, NewFile};
-use crate::simulation::{self, Job, Kernel, find, has_inverse, page, places, timeline};
+use crate::simulation::{self, Job, Kernel, find, has_inverse, page, parts, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
+    SimPlacement::each_once(&args.placement)?;
+    parts::check(&args.placement, &args.without)?;
     let machine = find::machine(&args.machine)?;
     let workload = find::workload(&args.workload, args.resize)?;
     let watched = args.trace.is_some() || args.html.is_some();
@@ -31,7 +34,6 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
     let kernel = Kernel::of(&args.placement);
-    let parts = mechanisms::leaving_out(&args.without);
     for run in 0..args.runs {
         for &placement in &args.placement {
             let huge_pages = args.thp == OnOff::On;
@@ -43,7 +45,7 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
                 huge_pages,
                 seed,
                 kernel,
-                parts,
+                without: &args.without,
             };
             let finished = job.run(watched)?;
             if let Some(file) = trace.take() {
@@ -108,9 +110,9 @@ impl Whole<'_> {
     }
 }
 
-/// `compare --on sim:M`: the workload with the parameters that it has in the lab.
+/// `compare --on sim:M`: the workload with the parameters that it has in the lab, or a user's own.
 pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
-    let (given, tuning) = (&args.workload, &args.lab);
+    let (given, tuning) = (&args.given, &args.lab);
     let not_simulated = [
         ("--kernel", tuning.kernel.is_some()),
         ("--append", tuning.append.is_some()),
@@ -141,7 +143,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
             say!("numaherd: {} has one node: the inverse placement is left out", machine.name);
         }
     }
-    let workload = find::lab_workload(given, &machine)?;
+    let workload = find::subject(args, &machine)?;
     let kernel = Kernel::Lab;
     let mut cells = Vec::new();
     for run in 0..args.runs {
@@ -153,7 +155,7 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 huge_pages: given.thp != Some(OnOff::Off),
                 seed: args.seed.wrapping_add(u64::from(run)),
                 kernel,
-                parts: Mechanisms::default(),
+                without: &[],
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
             cells.push(Cell { placement: told.clone(), ..cell });

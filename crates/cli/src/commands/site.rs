@@ -239,14 +239,15 @@ impl HostSite {
     /// Says what it will use and change, and refuses a machine that is in use.
     pub fn new(args: &Compare) -> Result<HostSite> {
         ensure!(args.trace.is_none(), "--trace is for the lab only: leave out --on host, or it");
+        let workload = args.workload()?;
         let topology = numaherd_linux::topology::read(Path::new("/"))?;
         say!(
             "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \
              kernel.numa_balancing and the kernel's scan periods, drops the page cache and compacts \
              memory between runs{}{}; settings are put back",
             topology.cpus().len(),
-            args.workload.size_bytes() >> 20,
-            match args.workload.name.reserved_pages_per_node(args.workload.size_bytes()) {
+            workload.size_bytes() >> 20,
+            match workload.name.reserved_pages_per_node(workload.size_bytes()) {
                 0 => String::new(),
                 pages => format!(", reserves {pages} huge pages on each node"),
             },
@@ -269,7 +270,7 @@ impl HostSite {
             busy * 100.0
         );
         let free: u64 = topology.nodes.iter().map(|node| node.free.0).sum();
-        let need = 4 * args.workload.size_bytes() as u64;
+        let need = 4 * workload.size_bytes() as u64;
         ensure!(
             free >= need,
             "{} MiB are free and {} are wanted: make room, or give --force",

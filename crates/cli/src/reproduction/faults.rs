@@ -3,12 +3,13 @@
 
 use anyhow::{Context, Result};
 use numaherd_report::Spread;
-use numaherd_sim::Machine;
-use numaherd_sim::touching::{Touched, rates};
+use numaherd_sim::touching::{Touched, carried_over, rates};
+use numaherd_sim::{Machine, Tie};
 
 use super::Cell;
 use super::calibration::published;
-use super::reference::{Column, Rate, Reference, Row};
+use super::reference::{Column, Rate, Reference, Row, tables};
+use crate::simulation::find;
 
 /// A cell, once per seed.
 pub fn rates_of(
@@ -20,17 +21,37 @@ pub fn rates_of(
 ) -> Result<Option<Spread>> {
     let (Some(touches), Some(rate)) = (table.touches, column.rate) else { return Ok(None) };
     let threads: usize = row.name.parse().context("a row is a number of threads")?;
-    let of_kernel =
-        |other: &&Column| other.rework == column.rework && other.rate == Some(Rate::CpuTime);
-    let alone = table.columns.iter().find(of_kernel).context("a column per CPU second")?;
-    let alone_ns = 1e9 / published([&table.name, "1", &alone.name])?;
+    let alone_ns = alone_ns(table, column.rework)?;
     let touched = Touched { shared: touches.shared, policy: touches.policy, rework: column.rework };
     let figure = |&seed: &u64| {
-        let rates = rates(machine, touched, threads, alone_ns, seed);
+        let rates = rates(machine, touched, Tie::Free, threads, alone_ns, seed);
         if rate == Rate::CpuTime { rates.per_cpu_second } else { rates.per_second }
     };
     let all: Vec<f64> = seeds.iter().map(figure).collect();
     Ok(Spread::of(&all))
+}
+
+/// What a fault takes one thread alone, as a table has it.
+fn alone_ns(table: &Reference, rework: bool) -> Result<f64> {
+    let of_kernel = |other: &&Column| other.rework == rework && other.rate == Some(Rate::CpuTime);
+    let alone = table.columns.iter().find(of_kernel).context("a column per CPU second")?;
+    Ok(1e9 / published([&table.name, "1", &alone.name])?)
+}
+
+/// The same on another machine: published of that of the tables, and carried over from it otherwise, which is
+/// guessed. Says which machine that is.
+pub fn alone_on(machine: &Machine, touched: Touched) -> Result<(f64, String)> {
+    let of_these = |table: &&Reference| {
+        table.touches.is_some_and(|touches| {
+            (touches.shared, touches.policy) == (touched.shared, touched.policy)
+        })
+    };
+    let tables = tables()?;
+    let table = tables.iter().find(of_these).context("no table of such page faults")?;
+    let name = table.machine.as_deref().context("a table's machine")?;
+    let there = find::machine(name)?;
+    let alone_ns = alone_ns(table, touched.rework)?;
+    Ok((carried_over(alone_ns, &there, machine), name.into()))
 }
 
 /// Published changes by more than this have a sign. From the definition of the comparison.

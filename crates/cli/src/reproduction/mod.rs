@@ -11,12 +11,12 @@ mod reference;
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail};
-use numaherd_placement::Mechanisms;
 use numaherd_report::Spread;
 use numaherd_sim::account::Account;
 use numaherd_sim::{Machine, Run};
 use serde::Serialize;
 
+pub use faults::alone_on;
 pub use reference::{Figure, Reference, calibrated, tables};
 
 use crate::args::Resize;
@@ -174,9 +174,9 @@ impl Site<'_> {
         let run = |&seed: &u64| {
             let (machine, huge_pages) = (self.machine, self.huge_pages);
             let kernel = Kernel::Documents;
-            let parts = Mechanisms::default();
+            let without = &[];
             let job =
-                Job { machine, workload: &workload, placement, huge_pages, seed, kernel, parts };
+                Job { machine, workload: &workload, placement, huge_pages, seed, kernel, without };
             let finished = job.run(false)?;
             Ok((finished.run, finished.sim.account().clone()))
         };

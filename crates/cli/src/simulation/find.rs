@@ -1,14 +1,12 @@
 //! Which machine and which workload a name, a path or a text means.
 
-use std::path::Path;
-
 use anyhow::{Context, Result, bail};
 use numaherd_model::Topology;
 use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
 use numaherd_workloads::Kind;
 
-use crate::args::{Resize, StartArg, WorkloadArgs};
+use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs, stem};
 use crate::commands;
 use crate::commands::machine::json::MOST_NODES;
 
@@ -67,6 +65,9 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
     let workload = match Workload::built_in(name) {
         Some(workload) => workload?,
         None if name.ends_with(".toml") => Workload::parse(&stem(name), name, &read(name)?)?,
+        None if name == "pft" => {
+            misuse!("pft has options of its own: begin with it, as in simulate pft --machine M")
+        }
         None if name == Kind::Forks.name() => bail!("{}", not_simulated(name)),
         None => {
             let known: Vec<&str> = Workload::names().collect();
@@ -85,6 +86,24 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
     Ok(workload.resized(parameters)?)
 }
 
+/// What is compared: a user's own workload as it stands in its file, or one of the emulated machine.
+pub fn subject(args: &Compare, machine: &Machine) -> Result<Workload> {
+    let Subject::Own(path) = &args.subject else { return lab_workload(&args.workload()?, machine) };
+    let given = &args.given;
+    let resize = Resize { threads: given.threads, size: given.size, loops: given.loops };
+    let start = given.start.map(start);
+    Ok(workload(path, resize)?.resized(Parameters { start, ..Parameters::default() })?)
+}
+
+fn start(start: StartArg) -> Start {
+    match start {
+        StartArg::FirstTouch => Start::FirstTouch,
+        StartArg::OneNode => Start::OneNode,
+        StartArg::Placed => Start::Placed,
+        StartArg::Inverse => Start::Inverse,
+    }
+}
+
 fn not_simulated(name: &str) -> String {
     format!(
         "{name} is not simulated: nothing says how long starting a program takes, which is most of it"
@@ -92,26 +111,21 @@ fn not_simulated(name: &str) -> String {
 }
 
 /// The workload of the emulated machine, with the parameters that it has there.
-pub fn lab_workload(given: &WorkloadArgs, machine: &Machine) -> Result<Workload> {
-    let kind = given.name;
+pub(super) fn lab_workload(args: &WorkloadArgs, machine: &Machine) -> Result<Workload> {
+    let (kind, given) = (args.name, &args.given);
     let Some(workload) = Workload::of_lab(kind.name()) else {
         bail!("{}", not_simulated(kind.name()));
     };
     let warehouses = kind == Kind::JbbLike;
-    given.check()?;
+    args.check()?;
     let defaults = kind.defaults(machine.cpus(), given.quick);
     let nodes = machine.node.iter().filter(|node| node.is_home()).count();
     let parameters = Parameters {
         threads: count(given.threads.or(warehouses.then_some(defaults.threads))),
-        size_bytes: Some(given.size_bytes() as u64),
+        size_bytes: Some(args.size_bytes() as u64),
         loops: count(Some(given.loops.unwrap_or(defaults.loops))),
         processes: count(warehouses.then_some(given.processes.unwrap_or(nodes))),
-        start: given.start.map(|start| match start {
-            StartArg::FirstTouch => Start::FirstTouch,
-            StartArg::OneNode => Start::OneNode,
-            StartArg::Placed => Start::Placed,
-            StartArg::Inverse => Start::Inverse,
-        }),
+        start: given.start.map(start),
     };
     let workload = workload?.resized(parameters)?;
     Ok(Workload { name: kind.name().into(), ..workload })
@@ -124,10 +138,6 @@ fn count(n: Option<usize>) -> Option<u32> {
 fn read(path: &str) -> Result<String> {
     let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
     Ok(numaherd_sim::text(path, bytes)?)
-}
-
-fn stem(path: &str) -> String {
-    Path::new(path).file_stem().map_or_else(|| path.into(), |s| s.to_string_lossy().into_owned())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod dice;
 pub mod find;
 mod moves;
 pub mod page;
+pub mod parts;
 pub mod places;
 #[cfg(test)]
 #[path = "random_loads/tests.rs"]
@@ -20,11 +21,7 @@ mod tails;
 pub mod timeline;
 
 use anyhow::{Context, Result, bail};
-use numaherd_model::{Balancing, Nanos};
-use numaherd_placement::kernels::{
-    Autonuma, Balancenuma, Mainline, Numacore, autonuma, balancenuma, mainline, numacore,
-};
-use numaherd_placement::{Herd, Mechanisms};
+use numaherd_model::Nanos;
 use numaherd_report::nodes::Move;
 use numaherd_report::{Cell, Series};
 use numaherd_scheduling::{Fair, Fair6};
@@ -40,8 +37,8 @@ pub struct Job<'a> {
     pub huge_pages: bool,
     pub seed: u64,
     pub kernel: Kernel,
-    /// Those of herd that are in.
-    pub parts: Mechanisms,
+    /// Mechanisms that are left out, of what has them.
+    pub without: &'a [String],
 }
 
 /// Whose scheduler runs.
@@ -88,7 +85,7 @@ pub struct Finished {
     pub run: Run,
     /// From the start until herd found nothing left to do, if it did.
     pub seconds_to_converge: Option<f64>,
-    /// What herd did, or did not, and why.
+    /// What herd did, or did not, and why; without herd what the kernel did, if it was watched.
     pub moves: Vec<Move>,
     /// With its trace and samples, if they were asked for.
     pub sim: Sim,
@@ -106,15 +103,16 @@ impl Job<'_> {
             let name = &self.machine.name;
             bail!("the inverse placement needs two nodes with CPUs and memory, {name} has one")
         }
+        let herd = parts::herd(self.placement, self.without);
         let options = Options {
             seed: self.seed,
             tie: tie(self.placement),
             huge_pages: self.huge_pages,
             trace: watched,
             samples: watched,
-            balancing: balancing(self.placement),
-            watch_faults: herd(self.placement, self.parts).is_some(),
-            sample_accesses: herd(self.placement, self.parts).is_some(),
+            balancing: parts::balancing(self.placement, self.without),
+            watch_faults: herd.is_some(),
+            sample_accesses: herd.is_some(),
             scheduling: match self.kernel {
                 Kernel::Documents => Box::new(Fair),
                 Kernel::Lab => Box::new(Fair6),
@@ -123,11 +121,12 @@ impl Job<'_> {
         };
         let mut sim = Sim::new(self.machine, self.workload, options)
             .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
-        let beside::Balanced { converged, moves } = match herd(self.placement, self.parts) {
-            Some(herd) => beside::balance(&mut sim, herd)?,
-            None => beside::Balanced::default(),
-        };
+        let balanced = herd.map(|herd| beside::balance(&mut sim, herd)).transpose()?;
         let run = sim.finish();
+        let beside::Balanced { converged, moves } = balanced.unwrap_or_else(|| beside::Balanced {
+            converged: None,
+            moves: moves::kernel::told(&sim),
+        });
         if run.unfinished {
             bail!(
                 "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times or \
@@ -187,41 +186,5 @@ fn tie(placement: SimPlacement) -> Tie {
         SimPlacement::Inverse => Tie::Inverse,
         SimPlacement::Interleave => Tie::Interleave,
         _ => Tie::Free,
-    }
-}
-
-/// The kernel's own balancing.
-fn balancing(placement: SimPlacement) -> Option<Box<dyn Balancing>> {
-    match placement {
-        SimPlacement::Off
-        | SimPlacement::Bind
-        | SimPlacement::Inverse
-        | SimPlacement::Interleave => None,
-        SimPlacement::Mainline | SimPlacement::Herd | SimPlacement::HerdTasks => {
-            Some(Box::new(Mainline::new(mainline::Switches::default())))
-        }
-        SimPlacement::Autonuma => Some(Box::new(Autonuma::new(autonuma::Switches::default()))),
-        SimPlacement::AutonumaThp => {
-            let switches = autonuma::Switches { moves_huge_whole: true, ..Default::default() };
-            Some(Box::new(Autonuma::new(switches)))
-        }
-        SimPlacement::AutonumaMarch => {
-            let switches = autonuma::Switches { of_march: true, ..Default::default() };
-            Some(Box::new(Autonuma::new(switches)))
-        }
-        SimPlacement::NumacoreV17 => Some(Box::new(Numacore::new(numacore::Switches::v17()))),
-        SimPlacement::NumacoreV18 => Some(Box::new(Numacore::new(numacore::Switches::v18()))),
-        SimPlacement::Balancenuma => {
-            Some(Box::new(Balancenuma::new(balancenuma::Switches { limits_moves: true })))
-        }
-    }
-}
-
-/// Ours, beside it.
-fn herd(placement: SimPlacement, parts: Mechanisms) -> Option<Herd> {
-    match placement {
-        SimPlacement::Herd => Some(Herd::with(parts)),
-        SimPlacement::HerdTasks => Some(Herd::with(Mechanisms { pages: false, ..parts })),
-        _ => None,
     }
 }

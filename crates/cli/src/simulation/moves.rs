@@ -1,7 +1,9 @@
 //! What herd did in a turn, as the page of nodes lists it. Regions that go from one process to one node
 //! for the same kind of reason are told as one, so that the tasks stand out: eight lines of 2 MiB become
 //! "move 4096 pages in 8 regions of process 1 to node 1: of each, at least 74.7 % of its uses come from
-//! tasks there".
+//! tasks there". What kernels did stands in [`kernel`].
+
+pub mod kernel;
 
 use numaherd_model::{Action, Nanos, NodeId, Outcome, Pages, ProcessId, Reason};
 use numaherd_report::nodes::Move;

@@ -7,12 +7,11 @@ use clap::ValueEnum;
 use numaherd_model::{
     Action, Bytes, NodeId, Pages, Placement, Plan, ProcessId, Reason, RegionId, Snapshot,
 };
-use numaherd_placement::Mechanisms;
 use numaherd_sim::engine::Mishap;
 use numaherd_sim::{Machine, Options, Sim, Workload};
 
-use super::beside;
 use super::dice::{Dice, setting};
+use super::{beside, parts};
 use crate::args::SimPlacement;
 
 /// Runs that a plain `cargo test` makes.
@@ -117,16 +116,16 @@ fn fly(number: u64) -> Result<(), String> {
         seed: number,
         tie: super::tie(placement),
         huge_pages: dice.below(2) == 0,
-        balancing: super::balancing(placement),
-        watch_faults: super::herd(placement, Mechanisms::default()).is_some(),
-        sample_accesses: super::herd(placement, Mechanisms::default()).is_some(),
+        balancing: parts::balancing(placement, &[]),
+        watch_faults: parts::herd(placement, &[]).is_some(),
+        sample_accesses: parts::herd(placement, &[]).is_some(),
         mishaps,
         ..Options::default()
     };
     let what = format!("{placement} on {} nodes", machine.node.len());
     let mut sim = Sim::new(&machine, &workload, options).map_err(|e| format!("{what}: {e}"))?;
     let whole = sim.memory();
-    if let Some(herd) = super::herd(placement, Mechanisms::default()) {
+    if let Some(herd) = parts::herd(placement, &[]) {
         beside::balance(&mut sim, herd).map_err(|e| format!("{what}: {e}"))?;
     }
     let run = sim.finish();
@@ -164,7 +163,7 @@ fn late_moves(placement: impl Placement) -> u64 {
     let workload = Workload::parse("t", "t", text).unwrap();
     let machine = Machine::built_in("4x2").unwrap().unwrap();
     let options = Options {
-        balancing: super::balancing(SimPlacement::Herd),
+        balancing: parts::balancing(SimPlacement::Herd, &[]),
         watch_faults: true,
         sample_accesses: true,
         ..Options::default()

@@ -41,10 +41,21 @@ pub fn perfetto(sim: &Sim) -> Value {
                 let before = on[*cpu as usize].take();
                 events.extend(before.map(|before| ran(*cpu as usize, before, *ns)));
             }
-            TraceEvent::Moved { ns, process, block, from, to } => {
+            TraceEvent::Moved { ns, process, block, from, to, why } => {
                 let name = format!("process {process}, block {block}: node {from} to {to}");
-                events.push(json!({"ph": "i", "s": "p", "name": name, "pid": PAGES, "tid": to,
-                    "ts": micros(*ns)}));
+                let mut event = json!({"ph": "i", "s": "p", "name": name, "pid": PAGES, "tid": to,
+                    "ts": micros(*ns)});
+                if let Some(why) = why {
+                    event["args"] = json!({"why": why.to_string()});
+                }
+                events.push(event);
+            }
+            TraceEvent::Sent { ns, task, from, to, other, why, .. } => {
+                let exchange = other.map_or_else(String::new, |other| format!(" for task {other}"));
+                let name = format!("task {task} from cpu {from}{exchange}");
+                events
+                    .push(json!({"ph": "i", "s": "t", "name": name, "pid": node_of[*to as usize],
+                    "tid": to, "ts": micros(*ns), "args": {"why": why.to_string()}}));
             }
             TraceEvent::Ended { .. } => {}
         }

@@ -168,6 +168,111 @@ fn a_machine_can_have_a_thousand_nodes() {
     }
 }
 
+/// One name is one placement in all that is printed: given twice, by whatever names, its runs would be told
+/// as those of one. What has two names in a comparison is told under both.
+#[test]
+fn a_placement_is_given_once() {
+    let simulate = |placements: &str, told: &[&str]| {
+        let words = ["simulate", "numa02", "--machine", "2x4", "--placement", placements];
+        run(&mut numaherd(&words)).refuses(2, told);
+    };
+    simulate(
+        "off,default",
+        &["off is given twice", "default and upstream mean the same", "--runs"],
+    );
+    simulate("bind,off,bind", &["bind is given twice: give it once"]);
+    simulate("kernel,mainline", &["mainline is given twice (kernel means the same)"]);
+    for on in ["sim:2x4", "lab", "host"] {
+        let words = ["compare", "numa02", "--on", on, "--placements", "upstream,bind,default"];
+        run(&mut numaherd(&words)).refuses(2, &["off is given twice", "default and upstream"]);
+    }
+    let words = ["compare", "numa02", "--on", "sim:2x4", "--placements", "autonuma,autonuma"];
+    run(&mut numaherd(&words)).refuses(2, &["autonuma is given twice: give it once"]);
+}
+
+/// A mechanism of a kernel's balancing can be left out like a part of herd, of whichever placement has it; a name
+/// that none has is told with those there are.
+#[test]
+fn a_mechanism_is_left_out_of_what_has_it() {
+    // What each placement took and moved, the same scheduler beside all.
+    let csv = |without: &[&str]| -> Vec<String> {
+        let words = ["simulate", "numa01", "--machine", "numacore", "--size", "512M", "--loops"];
+        let more = without.iter().flat_map(|name| ["--without", name]);
+        let words = words.into_iter().chain(["100", "-o", "csv", "--placement"]);
+        let words = words.chain(["mainline,balancenuma,herd"]).chain(more);
+        let told = run(&mut numaherd(&words.collect::<Vec<_>>())).ends_with(0).stdout;
+        told.lines().skip(1).map(String::from).collect()
+    };
+    let whole = csv(&[]);
+    let differs = |without: &[&str]| -> Vec<bool> {
+        whole.iter().zip(csv(without)).map(|(whole, without)| *whole != without).collect()
+    };
+    // The kernel beside herd is another thing than the kernel.
+    assert_eq!(differs(&["mappings"]), [true, false, false]);
+    assert_eq!(differs(&["mappings", "pages"]), [true, false, true]);
+    let refuses = |placements: &str, without: &str, told: &[&str]| {
+        let words = ["simulate", "numa02", "--machine", "2x4", "--placement", placements];
+        run(numaherd(&words).args(["--without", without])).refuses(2, told);
+    };
+    refuses("mainline,off", "luck", &["--without luck", "has groups, swaps", "off has none"]);
+    refuses("numacore-v17", "flips", &["--without flips", "numacore-v17 has none"]);
+    refuses("numacore-v18", "pages", &["has directed, flips, compression, one-fault, convergence"]);
+    let help = run(&mut numaherd(&["simulate", "--help"])).ends_with(0).stdout;
+    assert!(help.contains("compression") && help.contains("bandwidth"), "{help}");
+}
+
+/// The page fault test is simulated as `reproduce` does for its published tables, with pages where a placement
+/// has them.
+#[test]
+fn page_faults_are_those_of_the_published_tables() {
+    let json = |words: &[&str]| -> serde_json::Value {
+        let told = run(&mut numaherd(&[words, &["-o", "json"]].concat())).ends_with(0);
+        serde_json::from_str(&told.stdout).unwrap()
+    };
+    let table = json(&["reproduce", "pft-anon-vma-policy", "--runs", "1"]);
+    let cells = table["tables"][0]["cells"].as_array().unwrap();
+    let ours = |row: &str, column: &str| {
+        let cell = cells.iter().find(|cell| cell["row"] == row && cell["column"] == column);
+        cell.unwrap()["simulated"].as_f64().unwrap()
+    };
+    let pft = ["simulate", "pft", "--machine", "proliant-585", "-m", "1g"];
+    for (more, rework) in [(&[][..], ""), (&["--rework"], ", rework")] {
+        let told = json(&[&pft[..], &["-t", "4", "--policy"], more].concat());
+        let row = &told["placements"][0];
+        let is = |field: &str, column: String| {
+            let off = row[field].as_f64().unwrap() / ours("4", &column) - 1.0;
+            assert!(off.abs() < 1e-9, "{field}: {off}");
+        };
+        is("faults_per_cpu_second", format!("per CPU s{rework}"));
+        is("faults_per_wall_second", format!("per s{rework}"));
+        assert_eq!((&told["pages"], &told["workers"]), (&262_144.into(), &4.into()));
+    }
+    // First touch is on one's own node. Elsewhere clearing takes longer; interleaved pages besides are on lists, and in
+    // memories, at which threads meet.
+    let words = ["-t", "4", "--placement", "off,bind,inverse,interleave"];
+    let told = json(&[&pft[..], &words].concat());
+    let wall = |i: usize| told["placements"][i]["wall_seconds"].as_f64().unwrap();
+    assert!(wall(0) == wall(1) && wall(3) > wall(1) && wall(2) > wall(1), "{told}");
+    let text = run(&mut numaherd(&[&pft[..], &words].concat())).ends_with(0);
+    assert!(text.stdout.contains("flt/cpu/s") && text.stderr.is_empty(), "{text}");
+    // Of another machine it is guessed what a fault takes alone, unless that is told.
+    let other = ["simulate", "pft", "--machine", "2x4"];
+    run(&mut numaherd(&other)).ends_with(0).tells(&["guessed", "proliant-585", "--alone"]);
+    let told = json(&[&other[..], &["--alone", "20000"]].concat());
+    let each = told["placements"][0]["cpu_seconds"].as_f64().unwrap() / 16384.0;
+    assert!((each / 20e-6 - 1.0).abs() < 0.01, "{each}");
+    let refuses = |code, more: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&other[..], more].concat())).refuses(code, told);
+    };
+    refuses(2, &["--placement", "mainline"], &["not simulated under mainline", "interleave"]);
+    refuses(2, &["--placement", "off,default"], &["off is given twice"]);
+    refuses(1, &["-t", "9"], &["9 threads", "2x4 has 8"]);
+    let one = ["simulate", "pft", "--machine", "node:1 core:2", "--placement", "inverse"];
+    run(&mut numaherd(&one)).refuses(1, &["two nodes"]);
+    let late = ["simulate", "--machine", "2x4", "pft", "--placement", "off"];
+    run(&mut numaherd(&late)).refuses(2, &["pft has options of its own"]);
+}
+
 /// A trace says who ran where.
 #[test]
 fn a_trace_is_written() {
@@ -347,6 +452,58 @@ fn compare_runs_on_a_simulated_machine() {
     let told = run(&mut numaherd(&one)).ends_with(0).tells(&["one node", "inverse", "left out"]);
     assert!(!told.stdout.contains("inverse"), "{told}");
     refuses(&[&one[..], &["--placements", "inverse"]].concat(), &["inverse", "two nodes"]);
+}
+
+/// A user's own workload is compared on a simulated machine as `simulate` runs it there, with compare's options;
+/// elsewhere nothing can run it, which is told before anything boots.
+#[test]
+fn compare_takes_a_workload_of_one_s_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("my.toml").display().to_string();
+    let process =
+        "copies = 2\nthreads = 4\nmemory_mib = 64\nbind = \"process\"\nstart = \"one-node\"";
+    let phase = "memory = \"all\"\ntimes = 30";
+    let text = format!("title = \"two\"\n[[process]]\n{process}\n[[process.phase]]\n{phase}\n");
+    std::fs::write(&path, text).unwrap();
+    let compare = |more: &[&str]| {
+        let words = ["compare", &path, "--on", "sim:2x4", "--runs", "2", "--seed", "5"];
+        let told = run(&mut numaherd(&[&words[..], more, &["-o", "json"]].concat())).ends_with(0);
+        serde_json::from_str::<serde_json::Value>(&told.stdout).unwrap()
+    };
+    let json = compare(&["--placements", "off,bind,herd"]);
+    let of = |name: &str| (json[name].as_str().map(str::to_string), json[name].as_u64());
+    assert_eq!(of("workload"), (Some("my".into()), None), "{json}");
+    assert_eq!((of("runs"), of("seed")), ((None, Some(2)), (None, Some(5))));
+    // Run by run as simulate has it, seed after seed.
+    let words = ["simulate", &path, "--machine", "2x4", "--placement", "off,bind,herd"];
+    let told =
+        run(numaherd(&words).args(["--runs", "2", "--seed", "5", "-o", "json"])).ends_with(0);
+    let simulated: serde_json::Value = serde_json::from_str(&told.stdout).unwrap();
+    assert_eq!(json["placements"], simulated["placements"]);
+    assert_eq!(json["placements"].as_array().unwrap().len(), 3);
+    // Parameters are those of any workload.
+    let seconds = |more: &[&str]| {
+        let json = compare(&[&["--placements", "bind"], more].concat());
+        json["placements"][0]["seconds"]["median"].as_f64().unwrap()
+    };
+    let ratio = seconds(&["--loops", "60"]) / seconds(&[]);
+    assert!((1.9..2.1).contains(&ratio), "{ratio}");
+    let off = compare(&["--placements", "off", "--start", "placed", "--size", "32M"]);
+    assert!(off["placements"][0]["local_share"].as_f64().unwrap() > 0.9, "{off}");
+    let refuses = |code, words: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&["compare"], words].concat())).refuses(code, told);
+    };
+    refuses(
+        2,
+        &[&path, "--on", "sim:2x4", "--quick"],
+        &["--quick is for the workloads", "--loops"],
+    );
+    refuses(2, &[&path, "--on", "sim:2x4", "--processes", "2"], &["--processes is for jbb-like"]);
+    for on in ["lab", "host"] {
+        refuses(2, &[&path, "--on", on], &["my.toml is only simulated", "--on sim:MACHINE"]);
+    }
+    refuses(1, &["/nonexistent.toml", "--on", "sim:2x4"], &["/nonexistent.toml", "No such file"]);
+    refuses(2, &["my", "--on", "sim:2x4"], &["'my'", "numa01"]);
 }
 
 /// Every workload of the lab but forks; what bind has apart inverse has together, and none of them takes

@@ -20,8 +20,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull, TaskId,
-    TaskMove, Touch, View,
+    Balancing, Bytes, Cause, CpuId, Nanos, NodeId, PageHandling, ProcessId, Pull, TaskId, TaskMove,
+    Touch, View, Whose,
 };
 
 use super::limit::Limit;
@@ -151,6 +151,28 @@ impl Autonuma {
         if there > others && there > now { (there - others) + (there - now) } else { 0 }
     }
 
+    /// Which weights spoke for that CPU, as [`Autonuma::score`] compares them.
+    fn cause(
+        &self,
+        id: TaskId,
+        (here, node): (usize, usize),
+        cpu: CpuId,
+        view: &dyn View,
+    ) -> Cause {
+        let process = view.process_of(id);
+        let of_task = view.running(cpu).is_some_and(|other| view.process_of(other) == process);
+        let weight = |node: usize| {
+            let (own, all) = self.weights(id, process, node).unwrap_or_default();
+            if of_task { own } else { all }
+        };
+        let whose = match (of_task, self.switches.of_march) {
+            (true, _) => Whose::Task,
+            (false, true) => Whose::Pages,
+            (false, false) => Whose::Process,
+        };
+        Cause::Weight { whose, there: weight(node), here: weight(here) }
+    }
+
     fn selected(&self, id: TaskId) -> Option<usize> {
         self.tasks.get(&id).and_then(|task| task.selected)
     }
@@ -195,7 +217,7 @@ impl Balancing for Autonuma {
         self.tasks.retain(|task, _| view.process_of(*task) != id);
     }
 
-    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)> {
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
         let process = self.processes.entry(touch.process).or_default();
         let task = self.tasks.entry(touch.task).or_default();
@@ -215,10 +237,11 @@ impl Balancing for Autonuma {
         if !self.switches.of_march {
             process.pages.add(to, touch.pages.0);
         }
-        if moves { PageVerdict::MoveTo(touch.node) } else { PageVerdict::Stay }
+        let why = if last.is_none() { Cause::FirstFault } else { Cause::Twice };
+        moves.then_some((touch.node, why))
     }
 
-    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
+    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<(TaskMove, Cause)> {
         let now = view.now();
         let task = self.tasks.get_mut(&id)?;
         if now < task.next_look || !self.switches.moves_tasks {
@@ -238,9 +261,10 @@ impl Balancing for Autonuma {
         }
         let selected = best.map_or(here, |(_, node, _)| node);
         self.tasks.entry(id).or_default().selected = Some(selected);
-        let (_, _, cpu) = best?;
+        let (_, node, cpu) = best?;
         let other = view.running(cpu).filter(|_| !self.switches.of_march);
-        Some(other.map_or(TaskMove::To(cpu), TaskMove::Swap))
+        let what = other.map_or(TaskMove::To(cpu), TaskMove::Swap);
+        Some((what, self.cause(id, (here, node), cpu, view)))
     }
 
     fn may_move(&self, id: TaskId, _: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
@@ -273,8 +297,10 @@ mod tests {
             world.now = PLACE_WAIT;
             autonuma.place(id(1), &world)
         };
-        assert_eq!(moves(false), Some(TaskMove::Swap(id(3))));
-        assert_eq!(moves(true), Some(TaskMove::To(CpuId(2))));
+        // One process, so the tasks' own weights count, all of which are there. Of an idle CPU, where it lies.
+        let why = Cause::Weight { whose: Whose::Task, there: 1000, here: 0 };
+        assert_eq!(moves(false), Some((TaskMove::Swap(id(3)), why)));
+        assert_eq!(moves(true), Some((TaskMove::To(CpuId(2)), why)));
     }
 
     #[test]

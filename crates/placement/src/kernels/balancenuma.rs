@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, Nanos, PageHandling, PageVerdict, ScanPeriods, TaskId, Touch, View,
+    Balancing, Bytes, Cause, Nanos, NodeId, PageHandling, ScanPeriods, TaskId, Touch, View,
 };
 
 use super::index_of;
@@ -80,16 +80,16 @@ impl Balancing for Balancenuma {
         (self.clock.due(task, view, PERIODS.delay, period) > 0).then_some(PERIODS.size)
     }
 
-    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)> {
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
         let last = touch.last.map(|(_, cpu)| index_of(view, view.node_of(cpu)));
         let wants = node != home && last == Some(node);
         let limited = self.switches.limits_moves;
         if wants && (!limited || self.limit.admits(node, touch.pages, view.now())) {
-            return PageVerdict::MoveTo(touch.node);
+            return Some((touch.node, Cause::Twice));
         }
         let period = self.periods.entry(touch.task).or_insert(PERIODS.min);
         *period = Nanos((period.0 + SLOWER).min(PERIODS.max.0));
-        PageVerdict::Stay
+        None
     }
 }

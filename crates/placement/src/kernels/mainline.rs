@@ -21,8 +21,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull, ScanPeriods,
-    TaskId, TaskMove, Touch, View,
+    Balancing, Bytes, Cause, Nanos, NodeId, PageHandling, ProcessId, Pull, ScanPeriods, TaskId,
+    TaskMove, Touch, View,
 };
 
 use super::index_of;
@@ -189,21 +189,32 @@ impl Mainline {
         id.tid
     }
 
-    /// Whether the page of a fault comes to the node that asks for it.
-    fn wants_page(&self, touch: &Touch, node: usize, home: usize, view: &dyn View) -> bool {
-        let Some(task) = self.tasks.get(&touch.task) else { return true };
+    /// Why the page of a fault comes to the node that asks for it, if it does.
+    fn wants_page(
+        &self,
+        touch: &Touch,
+        node: usize,
+        home: usize,
+        view: &dyn View,
+    ) -> Option<Cause> {
+        let Some(task) = self.tasks.get(&touch.task) else { return Some(Cause::Private) };
         let private = touch.last.is_none_or(|(last, _)| last == touch.task);
         let pass = self.passes(touch.process);
         if private && (pass <= 4 || task.preferred.is_none()) {
-            return true;
+            return Some(Cause::Private);
         }
         if touch.last.is_some_and(|(_, cpu)| index_of(view, view.node_of(cpu)) != node) {
-            return false;
+            return None;
         }
-        let Some(group) = self.group_of(task).filter(|_| !private) else { return true };
+        let Some(group) = self.group_of(task).filter(|_| !private) else {
+            return Some(Cause::Twice);
+        };
         let (cpu_to, cpu_from) = (both(&group.cpu, node), both(&group.cpu, home));
         let (mem_to, mem_from) = (both(&group.mem, node), both(&group.mem, home));
-        cpu_to > 3 * cpu_from || cpu_to * mem_from * 3 > cpu_from * mem_to * 4
+        if cpu_to > 3 * cpu_from {
+            return Some(Cause::GroupAsks);
+        }
+        (cpu_to * mem_from * 3 > cpu_from * mem_to * 4).then_some(Cause::GroupShare)
     }
 
     /// Counts a fault on a page that came from `home` and is now on `to`; local is what was so
@@ -363,14 +374,14 @@ impl Balancing for Mainline {
         }
     }
 
-    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)> {
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
-        let moves = node != home && self.wants_page(touch, node, home, view);
-        self.count(touch, node, (home, if moves { node } else { home }), view);
-        if moves { PageVerdict::MoveTo(touch.node) } else { PageVerdict::Stay }
+        let why = if node == home { None } else { self.wants_page(touch, node, home, view) };
+        self.count(touch, node, (home, if why.is_some() { node } else { home }), view);
+        why.map(|why| (touch.node, why))
     }
 
-    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
+    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<(TaskMove, Cause)> {
         let now = view.now();
         let task = self.tasks.get(&id)?;
         if now < task.retry || !task.faulted {

@@ -8,6 +8,7 @@
 //! | [`balancenuma`] | balancenuma, 2012 |
 //! | [`limit`] | of the latter two: how many pages may come to a node |
 //! | [`scan`] | of all of them: when whose memory is armed for hinting faults |
+//! | [`parts`] | of all of them: mechanisms by name, to leave them out |
 //!
 //! Written from descriptions of the algorithms and their published constants; each switch turns
 //! one mechanism off, so that its worth can be told. Nodes are indices into the topology's nodes.
@@ -17,6 +18,7 @@ pub mod balancenuma;
 pub mod limit;
 pub mod mainline;
 pub mod numacore;
+pub mod parts;
 pub mod scan;
 #[cfg(test)]
 mod world;
@@ -25,6 +27,7 @@ pub use autonuma::Autonuma;
 pub use balancenuma::Balancenuma;
 pub use mainline::Mainline;
 pub use numacore::Numacore;
+pub use parts::Parts;
 
 use numaherd_model::{CpuId, NodeId, View};
 

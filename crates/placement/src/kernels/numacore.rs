@@ -33,8 +33,8 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, CpuId, Nanos, NodeId, PageHandling, PageVerdict, ProcessId, Pull, TaskId,
-    TaskMove, Touch, View,
+    Balancing, Bytes, Cause, CpuId, Nanos, NodeId, PageHandling, ProcessId, Pull, TaskId, TaskMove,
+    Touch, View,
 };
 
 use super::index_of;
@@ -279,7 +279,7 @@ impl Balancing for Numacore {
         self.processes.entry(process).or_default().at_end = true;
     }
 
-    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)> {
         let (here, home) = (index_of(view, touch.node), index_of(view, touch.home));
         let private = touch.last.is_some_and(|(_, cpu)| cpu == touch.cpu);
         let mut to = self.target(touch, here, home, view);
@@ -291,14 +291,10 @@ impl Balancing for Numacore {
         if to == here {
             self.note_buddy(touch, view);
         }
-        if to == home {
-            PageVerdict::Stay
-        } else {
-            PageVerdict::MoveTo(view.topology().nodes[to].id)
-        }
+        (to != home).then(|| (view.topology().nodes[to].id, Cause::Twice))
     }
 
-    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
+    fn place(&mut self, id: TaskId, view: &dyn View) -> Option<(TaskMove, Cause)> {
         let now = view.now();
         let pass = self.processes.get(&view.process_of(id)).map_or(0, |process| process.pass);
         let directed = self.switches.directed;
@@ -318,8 +314,8 @@ impl Balancing for Numacore {
             self.ideal(id, kind, cpu, view)
         };
         let to = match wanted {
-            Some(TaskMove::To(to)) => to,
-            Some(TaskMove::Swap(other)) => view.cpu_of(other).unwrap_or(cpu),
+            Some((TaskMove::To(to), _)) => to,
+            Some((TaskMove::Swap(other), _)) => view.cpu_of(other).unwrap_or(cpu),
             // v17 wants a CPU before it goes there.
             None => self.task(id, view).ideal_candidate.unwrap_or(cpu),
         };

@@ -1,6 +1,8 @@
 //! What goes wrong on a machine, as ordinary events: tasks that vanish, CPUs that go away, nodes
 //! that others fill, moves that are refused, faults that nobody hears of.
 
+use numaherd_model::Cause;
+
 use super::{Event, Sim, State};
 
 /// One of them.
@@ -80,7 +82,7 @@ impl Sim {
         let waiting: Vec<usize> = self.queues[cpu].iter().map(|(t, _)| t).collect();
         for t in waiting {
             let to = self.pick_allowed(t);
-            self.send(t, to);
+            self.send(t, to, Some(Cause::Affinity));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What a run is told, and what it tells.
 
-use numaherd_model::{Balancing, Nanos};
+use numaherd_model::{Balancing, Cause, Nanos};
 use numaherd_scheduling::Scheduling;
 use serde::Serialize;
 
@@ -125,6 +125,25 @@ pub enum TraceEvent {
         from: u32,
         /// To which node.
         to: u32,
+        /// Why, if it was the kernel's balancing that moved it.
+        why: Option<Cause>,
+    },
+    /// The kernel took a task to another node.
+    Sent {
+        /// When.
+        ns: u64,
+        /// Who.
+        task: u32,
+        /// Of which process.
+        process: u32,
+        /// From which CPU.
+        from: u32,
+        /// To which CPU.
+        to: u32,
+        /// Who came in exchange.
+        other: Option<u32>,
+        /// Why.
+        why: Cause,
     },
     /// A task ended.
     Ended {

@@ -1,6 +1,6 @@
 //! Worked examples and properties of whole runs.
 
-use numaherd_model::Balancing;
+use numaherd_model::{Balancing, Cause};
 
 use super::*;
 use crate::Tie;
@@ -268,8 +268,8 @@ impl Balancing for Grabs {
         &mut self,
         touch: &numaherd_model::Touch,
         _: &dyn numaherd_model::View,
-    ) -> numaherd_model::PageVerdict {
-        numaherd_model::PageVerdict::MoveTo(touch.node)
+    ) -> Option<(numaherd_model::NodeId, Cause)> {
+        Some((touch.node, Cause::Twice))
     }
 }
 
@@ -306,19 +306,20 @@ impl Balancing for Swaps {
         &mut self,
         touch: &numaherd_model::Touch,
         view: &dyn numaherd_model::View,
-    ) -> numaherd_model::PageVerdict {
+    ) -> Option<(numaherd_model::NodeId, Cause)> {
         Grabs.on_fault(touch, view)
     }
     fn place(
         &mut self,
         task: TaskId,
         view: &dyn numaherd_model::View,
-    ) -> Option<numaherd_model::TaskMove> {
+    ) -> Option<(numaherd_model::TaskMove, Cause)> {
         let there = numaherd_model::CpuId((view.cpu_of(task)?.0 + 2) % 4);
-        Some(match view.running(there) {
+        let what = match view.running(there) {
             Some(other) => numaherd_model::TaskMove::Swap(other),
             None => numaherd_model::TaskMove::To(there),
-        })
+        };
+        Some((what, Cause::Uneven))
     }
 }
 
@@ -412,6 +413,15 @@ proptest! {
             let run = sim.result();
             prop_assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9);
             prop_assert_eq!(total(&sim), whole);
+            // Every move between nodes is told, with who moved it.
+            let tasks = |event: &TraceEvent| match event {
+                TraceEvent::Sent { other, .. } => 1 + u64::from(other.is_some()),
+                _ => 0,
+            };
+            prop_assert_eq!(sim.trace().iter().map(tasks).sum::<u64>(), run.task_moves);
+            let pages = |event: &&TraceEvent| matches!(event, TraceEvent::Moved { why: Some(_), .. });
+            let blocks = sim.trace().iter().filter(pages).count() as u64;
+            prop_assert_eq!(blocks * BLOCK_PAGES, run.pages_moved_by_kernel);
             Ok(format!("{run:?}{:?}", sim.trace()))
         };
         prop_assert_eq!(run()?, run()?);

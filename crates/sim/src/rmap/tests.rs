@@ -1,7 +1,7 @@
 //! Small pages at their mutex: worked examples.
 
 use numaherd_model::{
-    Balancing, Bytes, CpuId, PageHandling, PageVerdict, TaskId, TaskMove, Touch, View,
+    Balancing, Bytes, Cause, CpuId, NodeId, PageHandling, TaskId, TaskMove, Touch, View,
 };
 
 use super::*;
@@ -22,8 +22,8 @@ impl Balancing for Grabs {
         // All of it by each CPU in every tick would leave no time for anything else.
         Some(Bytes(32 << 20))
     }
-    fn on_fault(&mut self, touch: &Touch, _: &dyn View) -> PageVerdict {
-        PageVerdict::MoveTo(touch.node)
+    fn on_fault(&mut self, touch: &Touch, _: &dyn View) -> Option<(NodeId, Cause)> {
+        Some((touch.node, Cause::Twice))
     }
 }
 
@@ -40,12 +40,12 @@ impl Balancing for Swaps {
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes> {
         Grabs.scan(task, view)
     }
-    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> PageVerdict {
+    fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)> {
         Grabs.on_fault(touch, view)
     }
-    fn place(&mut self, task: TaskId, view: &dyn View) -> Option<TaskMove> {
+    fn place(&mut self, task: TaskId, view: &dyn View) -> Option<(TaskMove, Cause)> {
         let there = CpuId((view.cpu_of(task)?.0 + 1) % 32);
-        view.running(there).map(TaskMove::Swap)
+        view.running(there).map(|other| (TaskMove::Swap(other), Cause::Uneven))
     }
 }
 

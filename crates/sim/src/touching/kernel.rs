@@ -8,6 +8,7 @@ use numaherd_scheduling::{Fair, Scheduling};
 
 use super::line::{How, Line, Request, Then};
 use super::{AT_ONCE, FAULTS, JITTER_PERMILLE, LINES, LIST, PAGE_LINES, Stage, clear_ns};
+use crate::layout::Tie;
 use crate::machine::Machine;
 use crate::random::Stream;
 
@@ -25,6 +26,9 @@ pub struct Kernel<'a> {
     machine: &'a Machine,
     stages: Vec<Stage>,
     own_ns: f64,
+    /// Where pages lie, and on which nodes they can.
+    tie: Tie,
+    homes: Vec<usize>,
     /// Node of each thread, its stage, and faults to go.
     node: Vec<usize>,
     at: Vec<usize>,
@@ -53,6 +57,7 @@ impl<'a> Kernel<'a> {
         stages: Vec<Stage>,
         own_ns: f64,
         threads: usize,
+        tie: Tie,
         seed: u64,
     ) -> Self {
         let domains = machine.domains();
@@ -70,6 +75,8 @@ impl<'a> Kernel<'a> {
             machine,
             stages,
             own_ns,
+            tie,
+            homes: (0..nodes).filter(|&node| machine.node[node].is_home()).collect(),
             node,
             at: vec![0; threads],
             left: vec![FAULTS; threads],
@@ -148,7 +155,7 @@ impl<'a> Kernel<'a> {
             }
             Stage::Clear => {
                 let lines = PAGE_LINES * self.jitter.around_one(JITTER_PERMILLE);
-                self.clear(now, self.node[thread], |clearing| clearing.push((thread, lines)));
+                self.clear(now, self.page(thread), |clearing| clearing.push((thread, lines)));
             }
         }
     }
@@ -162,11 +169,15 @@ impl<'a> Kernel<'a> {
     fn clear(&mut self, now: f64, node: usize, change: impl FnOnce(&mut Vec<(usize, f64)>)) {
         let mut clearing = std::mem::take(&mut self.clearing[node]);
         let since_ns = now - std::mem::replace(&mut self.as_of_ns[node], now);
-        let cleared = since_ns / clear_ns(self.machine, node, clearing.len());
-        clearing.iter_mut().for_each(|(_, left)| *left = (*left - cleared).max(0.0));
+        let count = clearing.len();
+        for (thread, left) in &mut clearing {
+            let cleared = since_ns / clear_ns(self.machine, self.node[*thread], node, count);
+            *left = (*left - cleared).max(0.0);
+        }
         change(&mut clearing);
-        let line_ns = clear_ns(self.machine, node, clearing.len());
+        let count = clearing.len();
         for (thread, left) in &clearing {
+            let line_ns = clear_ns(self.machine, self.node[*thread], node, count);
             self.counts[*thread] += 1;
             let what = What::Cleared(*thread, self.counts[*thread]);
             self.schedule(now + left * line_ns, what);
@@ -175,15 +186,31 @@ impl<'a> Kernel<'a> {
     }
 
     fn cleared(&mut self, now: f64, thread: usize) {
-        self.clear(now, self.node[thread], |clearing| {
+        self.clear(now, self.page(thread), |clearing| {
             clearing.retain(|(other, _)| *other != thread)
         });
         self.next(now, thread);
     }
 
-    /// Asks for a line: of those that each node has, that of the thread's.
+    /// The node on which the page lies that a thread touches now.
+    fn page(&self, thread: usize) -> usize {
+        let (own, homes) = (self.node[thread], self.homes.len());
+        let Some(at) = self.homes.iter().position(|&home| home == own) else {
+            // Nothing can lie on its own.
+            let far = |&home: &usize| (self.machine.latency_ns[own][home] * 1000.0) as u64;
+            return self.homes.iter().copied().min_by_key(|home| (far(home), *home)).unwrap_or(own);
+        };
+        let further = match self.tie {
+            Tie::Free | Tie::Bind => 0,
+            Tie::Inverse => (homes / 2).max(1),
+            Tie::Interleave => self.left[thread] as usize,
+        };
+        self.homes[(at + further) % homes]
+    }
+
+    /// Asks for a line: of those that each node has, that of the page's.
     fn ask(&mut self, now: f64, line: usize, thread: usize, writes: bool, then: Then) {
-        let own = self.node[thread] * (LINES - LIST);
+        let own = self.page(thread) * (LINES - LIST);
         let line = if line < LIST { line } else { line + own };
         self.lines[line].ask(Request { thread, writes, then });
         self.answer(now, line);

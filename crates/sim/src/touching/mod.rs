@@ -35,6 +35,7 @@
 //! Worked example: two threads on different nodes that each write one line a fault, 100 ns apart,
 //! and do nothing else for 1000 ns: each waits for the line once a fault, so a fault takes 1100 ns.
 
+use crate::layout::Tie;
 use crate::machine::{LINE_BYTES, Machine};
 
 mod kernel;
@@ -225,11 +226,13 @@ fn allocation(touched: Touched) -> Vec<Vec<Stage>> {
     parts
 }
 
-/// Rates of so many threads, where one alone takes `alone_ns` a fault.
+/// Rates of so many threads, where one alone takes `alone_ns` a fault, with pages where `tie` has them: free or bound
+/// on a thread's own node, or mirrored, or interleaved.
 #[must_use]
 pub fn rates(
     machine: &Machine,
     touched: Touched,
+    tie: Tie,
     threads: usize,
     alone_ns: f64,
     seed: u64,
@@ -239,13 +242,13 @@ pub fn rates(
         .iter()
         .map(|stage| match stage {
             Stage::Held(hold_ns) => *hold_ns,
-            Stage::Clear => PAGE_LINES * clear_ns(machine, 0, 1),
+            Stage::Clear => PAGE_LINES * clear_ns(machine, 0, 0, 1),
             _ => 0.0,
         })
         .sum();
     let own = stages.iter().filter(|stage| matches!(stage, Stage::Own)).count() as f64;
     let own_ns = (alone_ns - fixed_ns).max(0.0) / own;
-    let mut kernel = Kernel::new(machine, stages, own_ns, threads, seed);
+    let mut kernel = Kernel::new(machine, stages, own_ns, threads, tie, seed);
     let ends_ns = kernel.run();
     let last = ends_ns.iter().copied().fold(0.0, f64::max);
     let faults = threads as f64 * FAULTS as f64;
@@ -255,11 +258,23 @@ pub fn rates(
     }
 }
 
-/// What it takes to clear a line where so many threads clear at once: as long as a core takes that
-/// writes to its memory alone, or, once they ask for more than the memory carries, an equal part of that.
-fn clear_ns(machine: &Machine, node: usize, clearing: usize) -> f64 {
+/// What a fault takes alone on a machine if it takes so long on another. Guessed: clearing the page takes what the
+/// machines' files say, all else as long as there.
+#[must_use]
+pub fn carried_over(alone_ns: f64, from: &Machine, to: &Machine) -> f64 {
+    let clear = |machine: &Machine| {
+        let home = machine.node.iter().position(|node| node.is_home()).unwrap_or(0);
+        PAGE_LINES * clear_ns(machine, home, home, 1)
+    };
+    alone_ns + (clear(to) - clear(from))
+}
+
+/// What it takes a thread of one node to clear a line of another's memory where so many threads clear at once: as long
+/// as a core takes that writes there alone, or, once they ask for more than the memory carries, an equal part of that.
+/// What links carry is not looked at.
+fn clear_ns(machine: &Machine, from: usize, node: usize, clearing: usize) -> f64 {
     let full_ns = clearing as f64 * CLEARED_BYTES * 1000.0 / machine.memory_mb_s[node];
-    machine.line_ns(node, node, 1).max(full_ns)
+    machine.line_ns(from, node, 1).max(full_ns)
 }
 
 #[cfg(test)]
@@ -271,7 +286,7 @@ mod tests {
 
     #[test]
     fn one_thread_takes_as_long_as_it_is_told_and_spends_all_of_it_itself() {
-        let rates = rates(&small(), ANON, 1, 5000.0, 1);
+        let rates = rates(&small(), ANON, Tie::Free, 1, 5000.0, 1);
         assert!((rates.per_cpu_second / 200_000.0 - 1.0).abs() < 0.01, "{rates:?}");
         assert_eq!(rates.per_cpu_second, rates.per_second);
     }
@@ -281,7 +296,7 @@ mod tests {
         // 200 ns a line, three lines of the address space and two of the group's count a fault, and a memory
         // each: 20,000 + 1000 ns, as far as the other has written the line meanwhile, which at four of
         // the five places it mostly has.
-        let rates = rates(&small(), ANON, 2, 20_000.0, 1);
+        let rates = rates(&small(), ANON, Tie::Free, 2, 20_000.0, 1);
         let ns = 1e9 / rates.per_cpu_second;
         assert!((20_750.0..21_100.0).contains(&ns), "{ns}");
     }
@@ -291,7 +306,7 @@ mod tests {
         // A range's policy is counted up after it was read, 400 ns, and down when the page is cleared, 200 ns,
         // where the other thread has had the line meanwhile, which it has about every other time.
         let policy = Touched { policy: true, ..ANON };
-        let ns = |touched| 1e9 / rates(&small(), touched, 2, 20_000.0, 1).per_cpu_second;
+        let ns = |touched| 1e9 / rates(&small(), touched, Tie::Free, 2, 20_000.0, 1).per_cpu_second;
         let more = ns(policy) - ns(ANON);
         assert!((450.0..560.0).contains(&more), "{more}");
     }
@@ -302,7 +317,9 @@ mod tests {
         far.transfer_ns.iter_mut().flatten().for_each(|ns| *ns *= 2.0);
         // Faults so long that nobody waits for a line.
         let alone_ns = 50_000.0;
-        let ns = |machine| 1e9 / rates(machine, ANON, 2, alone_ns, 1).per_cpu_second - alone_ns;
+        let ns = |machine| {
+            1e9 / rates(machine, ANON, Tie::Free, 2, alone_ns, 1).per_cpu_second - alone_ns
+        };
         let ratio = ns(&far) / ns(&near);
         assert!((1.9..2.1).contains(&ratio), "{ratio}");
     }
@@ -311,12 +328,36 @@ mod tests {
     fn locks_end_what_more_threads_bring() {
         let machine = Machine::built_in("proliant-585").unwrap().unwrap();
         let gain = |touched| {
-            let of = |threads| rates(&machine, touched, threads, 6600.0, 1).per_second;
+            let of = |threads| rates(&machine, touched, Tie::Free, threads, 6600.0, 1).per_second;
             of(7) / of(1)
         };
         // Seven threads do seven times as much, less what lines take; locks take more.
         let gains = [gain(Touched { shared: true, ..ANON }), gain(ANON)];
         assert!(gains[0] < 5.0 && gains[1] > 5.0, "{gains:?}");
+    }
+
+    #[test]
+    fn a_page_elsewhere_takes_longer_to_clear() {
+        // A line takes 200 ns on one's own node and 400 on the other (`small`), a page has 64: 12,800 ns more, and of
+        // interleaved pages every other.
+        let ns = |tie| 1e9 / rates(&small(), ANON, tie, 1, 50_000.0, 1).per_cpu_second;
+        let more = |tie| ns(tie) - ns(Tie::Free);
+        let line_ns = |to| small().line_ns(0, to, 1);
+        let page = 64.0 * (line_ns(1) - line_ns(0));
+        let near = |more: f64, page: f64| (more / page - 1.0).abs() < 0.02;
+        assert_eq!(more(Tie::Bind), 0.0);
+        assert!(near(more(Tie::Inverse), page), "{} of {page}", more(Tie::Inverse));
+        assert!(near(more(Tie::Interleave), page / 2.0), "{} of {page}", more(Tie::Interleave));
+    }
+
+    #[test]
+    fn all_but_clearing_takes_as_long_on_another_machine() {
+        let (slow, mut fast) = (small(), small());
+        fast.cpu.stream_mb_s *= 2.0;
+        let clears = |machine: &Machine| 64.0 * clear_ns(machine, 0, 0, 1);
+        let found = carried_over(50_000.0, &slow, &fast);
+        assert!((found - (50_000.0 - clears(&slow) + clears(&fast))).abs() < 1e-6, "{found}");
+        assert_eq!(carried_over(50_000.0, &slow, &slow), 50_000.0);
     }
 
     #[test]
@@ -326,9 +367,11 @@ mod tests {
         let machine = Machine::built_in("proliant-585").unwrap().unwrap();
         let mut ample = Machine::built_in("proliant-585").unwrap().unwrap();
         ample.memory_mb_s.iter_mut().for_each(|mb_s| *mb_s *= 10.0);
-        assert!((clear_ns(&machine, 0, 2) / clear_ns(&machine, 0, 1) - 1.325).abs() < 0.01);
+        assert!((clear_ns(&machine, 0, 0, 2) / clear_ns(&machine, 0, 0, 1) - 1.325).abs() < 0.01);
         let more_ns = |threads| {
-            let ns = |machine| 1e9 / rates(machine, ANON, threads, 10_000.0, 1).per_cpu_second;
+            let ns = |machine| {
+                1e9 / rates(machine, ANON, Tie::Free, threads, 10_000.0, 1).per_cpu_second
+            };
             ns(&machine) - ns(&ample)
         };
         // Four threads have a memory each; of eight, all share one.
@@ -341,7 +384,8 @@ mod tests {
         // are waited for a little longer, each by itself and at the node that answers for them.
         let mut machine = Machine::built_in("proliant-585").unwrap().unwrap();
         machine.memory_mb_s.iter_mut().for_each(|mb_s| *mb_s *= 10.0);
-        let ns = |threads| 1e9 / rates(&machine, ANON, threads, 100_000.0, 1).per_cpu_second;
+        let ns =
+            |threads| 1e9 / rates(&machine, ANON, Tie::Free, threads, 100_000.0, 1).per_cpu_second;
         let more = ns(8) - ns(4);
         assert!((270.0..370.0).contains(&more), "{more}");
     }

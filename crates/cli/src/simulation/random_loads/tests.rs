@@ -5,11 +5,10 @@
 //! runs of each, and `WITHOUT=PART` leaves a part of herd out, to see what it is worth. A plain `cargo test` draws
 //! [`LOADS`].
 
-use numaherd_placement::Mechanisms;
 use numaherd_sim::{Machine, Workload};
 
 use super::dice::{Dice, setting};
-use super::{Job, Kernel};
+use super::{Job, Kernel, parts};
 use crate::args::SimPlacement;
 
 /// Loads that a plain `cargo test` draws.
@@ -113,7 +112,7 @@ impl Told {
     }
 }
 
-fn play(number: u64, parts: Mechanisms) -> Result<Told, String> {
+fn play(number: u64, without: &[String]) -> Result<Told, String> {
     let mut dice = Dice(number);
     let (machine, machine_text) = machine(&mut dice);
     let (workload, text) = workload(&mut dice, &machine);
@@ -122,7 +121,7 @@ fn play(number: u64, parts: Mechanisms) -> Result<Told, String> {
     }
     let seconds = |placement| {
         let (machine, workload, kernel) = (&machine, &workload, Kernel::Lab);
-        let job = Job { machine, workload, placement, huge_pages: true, seed: 1, kernel, parts };
+        let job = Job { machine, workload, placement, huge_pages: true, seed: 1, kernel, without };
         let all = job.seconds(setting("SEEDS", SEEDS).max(1))?;
         Ok::<f64, anyhow::Error>(all[all.len() / 2])
     };
@@ -134,10 +133,10 @@ fn play(number: u64, parts: Mechanisms) -> Result<Told, String> {
 }
 
 /// All of them, two at a time.
-fn play_all(from: u64, count: u64, parts: Mechanisms) -> Vec<Told> {
+fn play_all(from: u64, count: u64, without: &[String]) -> Vec<Told> {
     let half = |first: u64| {
         let numbers = (from + first..from + count).step_by(2);
-        numbers.map(|number| play(number, parts).unwrap()).collect::<Vec<_>>()
+        numbers.map(|number| play(number, without).unwrap()).collect::<Vec<_>>()
     };
     let mut told = std::thread::scope(|scope| {
         let odd = scope.spawn(|| half(1));
@@ -149,10 +148,10 @@ fn play_all(from: u64, count: u64, parts: Mechanisms) -> Vec<Told> {
 
 #[test]
 fn herd_is_harmless_on_random_machines_and_loads() {
-    let mut parts = Mechanisms::default();
-    let without = std::env::var("WITHOUT").unwrap_or_default();
-    assert!(without.is_empty() || parts.leave_out(&without), "herd has no part '{without}'");
-    let told = play_all(setting("LOADS_FROM", 1), setting("LOADS", LOADS), parts);
+    let without: Vec<String> =
+        std::env::var("WITHOUT").into_iter().filter(|name| !name.is_empty()).collect();
+    parts::check(&[SimPlacement::Herd], &without).unwrap();
+    let told = play_all(setting("LOADS_FROM", 1), setting("LOADS", LOADS), &without);
     let mean = told.iter().map(|told| told.ratio().ln()).sum::<f64>() / told.len() as f64;
     println!("load      off   kernel     herd   herd over the better of the two");
     for told in &told {

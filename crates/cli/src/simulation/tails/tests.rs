@@ -3,7 +3,6 @@
 //!
 //! `make tails` prints the table; `SEEDS=N` plays so many of each. A plain `cargo test` plays [`SEEDS`].
 
-use numaherd_placement::Mechanisms;
 use numaherd_sim::Machine;
 
 use super::dice::setting;
@@ -30,8 +29,8 @@ const CELLS: [(&str, &str, f64); 8] = [
 fn seconds(name: &str, machine: &str, placement: SimPlacement, seeds: u64) -> Vec<f64> {
     let machine = &Machine::built_in(machine).unwrap().unwrap();
     let workload = &find::lab_workload(&args(&[name]), machine).unwrap();
-    let (kernel, parts) = (Kernel::Lab, Mechanisms::default());
-    let job = Job { machine, workload, placement, huge_pages: true, seed: 1, kernel, parts };
+    let (kernel, without) = (Kernel::Lab, &[][..]);
+    let job = Job { machine, workload, placement, huge_pages: true, seed: 1, kernel, without };
     job.seconds(seeds).unwrap()
 }
 

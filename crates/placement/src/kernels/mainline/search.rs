@@ -1,17 +1,17 @@
 //! Where a task goes that is not where it would rather be: into a free CPU, or in exchange for a
 //! task that loses less, as `task_numa_migrate` has it. Gains are per mille of faults.
 
-use numaherd_model::{CpuId, TaskId, TaskMove, View};
+use numaherd_model::{Cause, CpuId, TaskId, TaskMove, View};
 
 use super::super::{cpus_of, index_of, load_of};
-use super::Mainline;
+use super::{Mainline, Task};
 
 /// Gain in per mille below which a task does not move. Published.
 const SMALL_GAIN: i64 = 30;
 
 impl Mainline {
     /// Where the task goes that is not where it would rather be.
-    pub(super) fn migrate(&mut self, id: TaskId, view: &dyn View) -> Option<TaskMove> {
+    pub(super) fn migrate(&mut self, id: TaskId, view: &dyn View) -> Option<(TaskMove, Cause)> {
         let task = self.tasks.get(&id)?;
         let preferred = task.preferred?;
         let cpu = view.cpu_of(id)?;
@@ -31,10 +31,36 @@ impl Mainline {
         }
         let grouped = task.group.is_some();
         let to = search.best.as_ref().map_or(from, |best| best.node);
+        let why = search.best.as_ref().map(|best| self.cause(task, from, preferred, best, view));
         if grouped && to != preferred {
             self.task(id, view).preferred = Some(to);
         }
-        search.best.map(|best| best.what)
+        search.best.map(|best| best.what).zip(why)
+    }
+
+    /// Whose faults spoke for it: the group's, but among a group's own tasks each one's.
+    fn cause(
+        &self,
+        task: &Task,
+        from: usize,
+        preferred: usize,
+        best: &Best,
+        view: &dyn View,
+    ) -> Cause {
+        let among_own = match best.what {
+            TaskMove::Swap(other) => {
+                self.tasks.get(&other).is_some_and(|other| other.group == task.group)
+            }
+            TaskMove::To(_) => false,
+        };
+        let of_group = task.group.is_some() && !among_own;
+        let (alone, together) = self.gains(task, from, best.node, view);
+        let more = if of_group { together } else { alone };
+        if best.node == preferred {
+            Cause::Preferred { more, of_group }
+        } else {
+            Cause::Better { more, of_group }
+        }
     }
 
     /// Looks for a better CPU on a node.

@@ -21,12 +21,12 @@ fn pass(mainline: &mut Mainline, world: &World, faults: &[(u32, u32)]) {
 fn a_page_comes_to_whoever_had_it_last_and_not_to_who_shares_it_from_afar() {
     let world = World::new([Some(1), None, Some(2), None]);
     let mut mainline = Mainline::new(Switches::default());
-    let here = PageVerdict::MoveTo(NodeId(0));
+    let here = Some((NodeId(0), Cause::Private));
     assert_eq!(mainline.on_fault(&world.touch(1, 1, None), &world), here);
     assert_eq!(mainline.on_fault(&world.touch(1, 1, Some((1, 0))), &world), here);
     // Task 2 touched it last, on node 1: nothing says yet that node 0 needs it more.
     let shared = world.touch(1, 1, Some((2, 2)));
-    assert_eq!(mainline.on_fault(&shared, &world), PageVerdict::Stay);
+    assert_eq!(mainline.on_fault(&shared, &world), None);
 }
 
 #[test]
@@ -40,7 +40,8 @@ fn two_tasks_on_each_others_memory_change_places() {
         mainline.place_by_faults(id(tid), &world);
     }
     // All CPUs are busy: 1 gains 1000 of 1000 and so does 2, while 4 would lose as much.
-    assert_eq!(mainline.place(id(1), &world), Some(TaskMove::Swap(id(2))));
+    let why = Cause::Preferred { more: 1000, of_group: false };
+    assert_eq!(mainline.place(id(1), &world), Some((TaskMove::Swap(id(2)), why)));
     assert_eq!(mainline.place(id(3), &world), None);
     let mut alone = Mainline::new(Switches { swaps: false, ..Switches::default() });
     pass(&mut alone, &world, &[(1, 1), (2, 0), (3, 0), (4, 1)]);
@@ -53,7 +54,8 @@ fn a_free_cpu_where_the_memory_is_is_taken() {
     let mut mainline = Mainline::new(Switches::default());
     pass(&mut mainline, &world, &[(1, 1), (3, 0)]);
     world.now = Nanos(1_000_000_000);
-    assert_eq!(mainline.place(id(1), &world), Some(TaskMove::To(CpuId(2))));
+    let why = Cause::Preferred { more: 1000, of_group: false };
+    assert_eq!(mainline.place(id(1), &world), Some((TaskMove::To(CpuId(2)), why)));
 }
 
 #[test]

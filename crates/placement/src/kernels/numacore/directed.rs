@@ -1,6 +1,6 @@
 //! v18: where a task goes so that groups converge, in few and large steps.
 
-use numaherd_model::{CpuId, TaskId, TaskMove, View};
+use numaherd_model::{Cause, CpuId, TaskId, TaskMove, View};
 
 use super::super::{cpus_of, index_of, load_of};
 use super::{Kind, Numacore};
@@ -18,7 +18,7 @@ impl Numacore {
         kind: Kind,
         cpu: CpuId,
         view: &dyn View,
-    ) -> Option<TaskMove> {
+    ) -> Option<(TaskMove, Cause)> {
         let here = index_of(view, view.node_of(cpu));
         match kind {
             Kind::Unknown => None,
@@ -27,18 +27,26 @@ impl Numacore {
         }
     }
 
-    fn converge(&self, id: TaskId, here: usize, cpu: CpuId, view: &dyn View) -> Option<TaskMove> {
+    fn converge(
+        &self,
+        id: TaskId,
+        here: usize,
+        cpu: CpuId,
+        view: &dyn View,
+    ) -> Option<(TaskMove, Cause)> {
         if let Some(node) = self.spread(id, here, view) {
             let capacity = TASK_LOAD * cpus_of(view, node).count() as u64;
             if TASK_LOAD * (load_of(view, node) + 1) <= capacity {
-                return self.idlest(id, node, view).map(TaskMove::To);
+                return self.idlest(id, node, view).map(|to| (TaskMove::To(to), Cause::Spread));
             }
         } else if self.switches.compresses
             && let Some(to) = self.compress(id, here, view)
         {
-            return Some(to);
+            return Some((to, Cause::Compress));
         }
-        self.flee(id, here, view).or_else(|| self.even_node(id, here, cpu, view)).map(TaskMove::To)
+        let fled = self.flee(id, here, view).map(|to| (to, Cause::Overload));
+        let evened = || self.even_node(id, here, cpu, view).map(|to| (to, Cause::Uneven));
+        fled.or_else(evened).map(|(to, why)| (TaskMove::To(to), why))
     }
 
     /// Away from a node with more tasks than CPUs.
@@ -123,7 +131,13 @@ impl Numacore {
     }
 
     /// A private task only evens loads.
-    fn even_out(&self, id: TaskId, here: usize, cpu: CpuId, view: &dyn View) -> Option<TaskMove> {
+    fn even_out(
+        &self,
+        id: TaskId,
+        here: usize,
+        cpu: CpuId,
+        view: &dyn View,
+    ) -> Option<(TaskMove, Cause)> {
         let nodes = 0..view.topology().nodes.len();
         let least = nodes.min_by_key(|&node| (load_of(view, node), node))?;
         let uneven = (load_of(view, here).saturating_sub(load_of(view, least))) * TASK_LOAD;
@@ -132,6 +146,6 @@ impl Numacore {
         } else {
             self.idlest(id, least, view).filter(|&cpu| view.load(cpu) == 0)
         };
-        to.map(TaskMove::To)
+        to.map(|to| (TaskMove::To(to), Cause::Uneven))
     }
 }

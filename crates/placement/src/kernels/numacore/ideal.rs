@@ -1,7 +1,7 @@
 //! v17: a shared task looks for a CPU on the node where most of its process's shared tasks run, a
 //! private one for a node with idle CPUs. It goes once the same CPU was found twice running.
 
-use numaherd_model::{CpuId, TaskId, TaskMove, View};
+use numaherd_model::{Cause, CpuId, TaskId, TaskMove, View};
 
 use super::super::{cpus_of, index_of};
 use super::{Kind, Numacore};
@@ -14,16 +14,16 @@ impl Numacore {
         kind: Kind,
         cpu: CpuId,
         view: &dyn View,
-    ) -> Option<TaskMove> {
+    ) -> Option<(TaskMove, Cause)> {
         let here = index_of(view, view.node_of(cpu));
-        let found = match kind {
+        let (found, why) = match kind {
             Kind::Unknown => return None,
-            Kind::Shared => self.among_buddies(id, view),
-            Kind::Private => self.among_idle(id, here, view),
+            Kind::Shared => (self.among_buddies(id, view), Cause::Buddies),
+            Kind::Private => (self.among_idle(id, here, view), Cause::IdleNode),
         };
         let found = found.filter(|&to| index_of(view, view.node_of(to)) != here).unwrap_or(cpu);
         let before = self.task(id, view).ideal_candidate.replace(found);
-        (before == Some(found) && found != cpu).then_some(TaskMove::To(found))
+        (before == Some(found) && found != cpu).then_some((TaskMove::To(found), why))
     }
 
     /// A CPU on the node with most of its process's shared tasks that has one to give.

@@ -65,5 +65,5 @@ fn who_turns_into_a_shared_task_has_no_buddies_while_it_is_placed() {
         numacore.task(id(tid), &world).new[0][0] = 1600;
     }
     world.now = Nanos(1_500_000_000);
-    assert_eq!(numacore.place(id(3), &world), Some(TaskMove::Swap(id(2))));
+    assert_eq!(numacore.place(id(3), &world), Some((TaskMove::Swap(id(2)), Cause::Compress)));
 }
