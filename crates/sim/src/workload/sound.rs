@@ -2,7 +2,7 @@
 
 use numaherd_model::places::Pair;
 
-use super::{Part, PhaseSpec, ProcessSpec, Workload};
+use super::{MOST_THREADS, Part, PhaseSpec, ProcessSpec, Workload};
 use crate::wrong::Wrong;
 
 impl Workload {
@@ -73,11 +73,11 @@ impl ProcessSpec {
             return wrong("process.lines_per_operation", "above 0, at most 1e12");
         }
         if let Some(sizes) = &self.groups {
-            let most = self.threads.unwrap_or(1_000_000);
-            let nth = sizes.iter().position(|size| !(1..=most).contains(size));
+            // Larger than the process is no mistake: threads are put into groups in turn, as far as there are any.
+            let nth = sizes.iter().position(|size| !(1..=MOST_THREADS).contains(&u64::from(*size)));
             if sizes.is_empty() || nth.is_some() {
                 let at: Vec<usize> = [process].into_iter().chain(nth).collect();
-                let expected = format!("sizes above 0, at most {most}, as there are threads");
+                let expected = format!("sizes above 0, at most {MOST_THREADS}");
                 return Some(Wrong::new("process.groups", &at, expected));
             }
         }
