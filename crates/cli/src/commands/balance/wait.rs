@@ -8,7 +8,7 @@ use anyhow::Result;
 use numaherd_control::controller::Turn;
 use numaherd_linux::live::Queue;
 use numaherd_linux::sys::clock;
-use numaherd_model::Nanos;
+use numaherd_model::{Nanos, Snapshot};
 
 use super::{NAP, Runner, code_of, ended};
 use crate::args::Balance;
@@ -31,8 +31,9 @@ impl Runner {
     ) -> Result<Option<ExitCode>> {
         let begun = Instant::now();
         let until = begun + Duration::from_nanos(wait.0);
+        let watches = may_be_freed(&turn.snapshot);
         let nap = match turn.is_settled() {
-            true if turn.snapshot.tasks.iter().any(|task| task.home.is_some()) => HELD_NAP,
+            true if watches => HELD_NAP,
             true => NAP,
             false => SHORT_NAP,
         };
@@ -44,7 +45,8 @@ impl Runner {
             if let Some(status) = ended(child.as_deref_mut(), args)? {
                 return Ok(Some(code_of(status)));
             }
-            if self.is_called(turn, Nanos(begun.elapsed().as_nanos() as u64), exited)? {
+            let waited = Nanos(begun.elapsed().as_nanos() as u64);
+            if self.is_called(turn, waited, exited)? || watches && self.is_squeezed(waited)? {
                 break;
             }
             std::thread::sleep(left.min(nap));
@@ -64,12 +66,46 @@ impl Runner {
                         && self.pace.births_wake(waited)
             }
         };
-        let queue = self.machine.queue()?;
-        if queue == Queue::Calm {
-            self.pace.queues_are_calm();
-        }
         Ok(wakes
-            || self.machine.exited() != exited && self.pace.exits_wake(clock::monotonic(), waited)
-            || queue == Queue::Waits && self.pace.queues_wake(clock::monotonic(), waited))
+            || self.machine.exited() != exited && self.pace.exits_wake(clock::monotonic(), waited))
+    }
+
+    /// Whether somebody waits for a CPU where we hold them and that is worth a look, after so long.
+    fn is_squeezed(&mut self, waited: Nanos) -> Result<bool> {
+        Ok(match self.machine.queue()? {
+            Queue::Waits => self.pace.queues_wake(clock::monotonic(), waited),
+            Queue::Calm => {
+                self.pace.queues_are_calm();
+                false
+            }
+            Queue::Open => false,
+        })
+    }
+}
+
+/// Whether somebody is held, and not all CPUs are taken by those in our care: else there is nowhere to let them go.
+fn may_be_freed(snapshot: &Snapshot) -> bool {
+    let tasks = &snapshot.tasks;
+    let is_held = tasks.iter().any(|task| task.home.is_some());
+    is_held
+        && tasks.iter().filter(|task| task.claims_cpu()).count() < snapshot.topology.cpus().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    #[test]
+    fn who_is_held_may_be_freed_while_a_cpu_is_left() {
+        let mut scene = Scene::two_by_four();
+        for tid in 1..=7 {
+            scene.task(tid, tid - 1, 1000);
+        }
+        assert!(!may_be_freed(&scene.snapshot()), "nobody is held");
+        scene.at_home(1, 0);
+        assert!(may_be_freed(&scene.snapshot()));
+        scene.task(8, 7, 1000);
+        assert!(!may_be_freed(&scene.snapshot()), "eight on eight CPUs");
     }
 }
