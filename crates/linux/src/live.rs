@@ -454,12 +454,10 @@ impl Observe for LiveMachine {
 
     fn mapped(&mut self, process: ProcessId) -> Option<Vec<Range<u64>>> {
         (self.beat)();
-        let mapped = self.system.mapped(process.tgid).ok()?;
-        // A process whose first thread has ended shows no memory, and has as much as before.
-        if mapped.as_ref().is_some_and(Vec::is_empty) {
-            None
-        } else {
-            Some(mapped.unwrap_or_default())
+        match self.system.mapped(process.tgid).ok()? {
+            // A process whose first thread has ended shows no memory, and has as much as before.
+            Some(mapped) if mapped.is_empty() => None,
+            mapped => Some(mapped.unwrap_or_default()),
         }
     }
 }

@@ -242,7 +242,7 @@ impl Tasks for Running {
     }
 
     fn kept_schedstat(&mut self, tgid: u32, tid: u32) -> Result<Option<SchedStat>, ReadError> {
-        self.kept.schedstat(&mut self.reader, (tgid, tid))
+        self.kept.schedstat(&self.reader, (tgid, tid))
     }
 
     fn threads(&mut self, tgid: u32) -> Result<Option<Vec<u32>>, ReadError> {

@@ -250,9 +250,8 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     };
     let gain = match counted {
         Some((_, gain)) => {
-            let of = |gain: f64| gain.clamp(0.0, 1.0);
             let low = if open { 0.0 } else { gain.low - ERROR };
-            Some(Interval { low: of(low), high: of(gain.high + ERROR) })
+            Some(Interval { low, high: gain.high + ERROR }.clamped())
         }
         None => [Some(&apart), shared.as_ref()]
             .into_iter()

@@ -3,9 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use super::{ReadError, SchedStat, TaskReader, parse_schedstat};
+use crate::file::is_absent;
 
 /// Files that are kept open. Guessed: a process may usually have a thousand, and we have some others.
 const MOST: usize = 128;
@@ -24,31 +26,38 @@ impl Kept {
     /// As for [`TaskReader::schedstat`].
     pub fn schedstat(
         &mut self,
-        reader: &mut TaskReader,
+        reader: &TaskReader,
         (tgid, tid): (u32, u32),
     ) -> Result<Option<SchedStat>, ReadError> {
-        let mut bytes = [0; LEN];
         // What has ended cannot be read, though it is open; somebody else may have its number.
-        let read = |file: &File| parse(file.read_at(&mut bytes, 0).ok()?, &bytes);
-        if let Some(stat) = self.0.get(&(tgid, tid)).and_then(read) {
+        if let Some(text) = self.0.get(&(tgid, tid)).and_then(|file| read(file).ok())
+            && let Some(stat) = parse_schedstat(&text)
+        {
             return Ok(Some(stat));
         }
         self.0.remove(&(tgid, tid));
-        let stat = reader.schedstat(tgid, tid)?;
-        if stat.is_some()
-            && let Ok(file) = File::open(reader.task_file(tgid, tid, "schedstat"))
-        {
-            if self.0.len() >= MOST {
-                self.0.pop_first();
-            }
-            self.0.insert((tgid, tid), file);
+        let path = reader.task_file(tgid, tid, "schedstat");
+        let opened = File::open(&path).and_then(|file| Ok((read(&file)?, file)));
+        let (text, file) = match opened {
+            Ok(opened) => opened,
+            Err(error) if is_absent(&error) => return Ok(None),
+            Err(source) => return Err(ReadError::Read { path, source }),
+        };
+        let wrong = || ReadError::parse_file(&path, "three numbers", &text);
+        let stat = parse_schedstat(&text).ok_or_else(wrong)?;
+        if self.0.len() >= MOST {
+            self.0.pop_first();
         }
-        Ok(stat)
+        self.0.insert((tgid, tid), file);
+        Ok(Some(stat))
     }
 }
 
-fn parse(len: usize, bytes: &[u8]) -> Option<SchedStat> {
-    parse_schedstat(std::str::from_utf8(bytes.get(..len)?).ok()?)
+/// The file from its beginning, wherever it was read up to.
+fn read(file: &File) -> io::Result<String> {
+    let mut bytes = [0; LEN];
+    let len = file.read_at(&mut bytes, 0)?;
+    Ok(String::from_utf8_lossy(&bytes[..len]).into_owned())
 }
 
 #[cfg(test)]
@@ -61,9 +70,9 @@ mod tests {
     #[test]
     fn what_is_open_tells_what_is_new_and_who_has_ended_is_not_told_of() {
         let mut child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-        let (mut reader, mut kept) = (TaskReader::new("/".as_ref()), Kept::default());
+        let (reader, mut kept) = (TaskReader::new("/".as_ref()), Kept::default());
         let who = (child.id(), child.id());
-        let mut ran = || kept.schedstat(&mut reader, who).unwrap().map(|stat| stat.run_time);
+        let mut ran = || kept.schedstat(&reader, who).unwrap().map(|stat| stat.run_time);
         let (first, begun) = (ran().unwrap(), clock::monotonic());
         // It is told at the next tick of the scheduler.
         while ran().unwrap() == first {
@@ -78,10 +87,10 @@ mod tests {
     #[test]
     fn no_more_than_so_many_files_are_open() {
         let root = tempfile::tempdir().unwrap();
-        let (mut reader, mut kept) = (TaskReader::new(root.path()), Kept::default());
+        let (reader, mut kept) = (TaskReader::new(root.path()), Kept::default());
         for tid in 0..2 * MOST as u32 {
             crate::testing::put(root.path(), &format!("proc/7/task/{tid}/schedstat"), "3 4 5\n");
-            let told = kept.schedstat(&mut reader, (7, tid)).unwrap();
+            let told = kept.schedstat(&reader, (7, tid)).unwrap();
             assert_eq!(told.map(|stat| stat.wait_time), Some(Nanos(4)));
         }
         assert_eq!(kept.0.len(), MOST);
