@@ -129,13 +129,13 @@ pft: build
 lookups:
 	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
 
-# What moving pages between nodes brings with more threads, and where they wait, on the emulated 2x4;
-# as a table. The kernel's own balancing is off meanwhile, or it would move what is copied.
+# How fast memory moves between nodes with more and more threads, and where they wait, on the emulated 2x4; three
+# minutes (docs/results/migration.md). The page with pictures is then target/migration.html.
 MIB = 8
 migration: build
-	$(CARGO) build --release --locked --package numaherd-linux --example migration
+	mkdir -p target
 	$(BIN) lab run --machine 2x4 --timeout 3600 -- \
-	    sh -c 'echo 0 > /proc/sys/kernel/numa_balancing && exec $(dir $(BIN))examples/migration $(MIB)'
+	    $(BIN) bench migration -m $(MIB)m --callgraph --html target/migration.html
 
 # docs/results.md, from comparisons that are measured first where docs/results/runs has none: many hours, in pieces
 # with MACHINES=2x4 WORKLOADS="numa01 uneven"; with MORE=1 further rounds of what there is.

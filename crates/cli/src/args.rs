@@ -9,7 +9,9 @@ mod simulate;
 mod topology;
 mod workload;
 
-pub use memory::{MEMTOY_COMMANDS, Manual, Memtoy, PftArgs, PolicyArgs, Run};
+pub use memory::{
+    MEMTOY_COMMANDS, Manual, Memtoy, MigrationArgs, PagesArg, PftArgs, PolicyArgs, Run,
+};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -48,7 +50,7 @@ pub enum Command {
     Status(StatusArgs),
     /// Run one workload here, once
     #[command(
-        after_help = "Also: numaherd bench pft, the page fault test, with options of its own (--help)."
+        after_help = "Also, with options of their own (--help): numaherd bench pft, the page fault test, and numaherd bench migration, how fast memory moves between nodes."
     )]
     Bench(Bench),
     /// A workload side by side under several placements
@@ -201,7 +203,7 @@ pub enum OnOff {
 
 #[derive(Args)]
 #[command(
-    after_help = "And `bench pft`, the page fault test, with options of its own: bench pft --help."
+    after_help = "And, with options of their own (--help): `bench pft`, the page fault test, and `bench migration`, how fast memory moves between nodes."
 )]
 pub struct Bench {
     #[command(flatten)]

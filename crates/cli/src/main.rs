@@ -25,7 +25,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use numaherd_linux::sys::signal;
 
-use args::{Cli, Command, LabCommand, PftArgs, SimulatePft};
+use args::{Cli, Command, LabCommand, MigrationArgs, PftArgs, SimulatePft};
 
 fn main() -> ExitCode {
     if let Some(code) = drop_in::called_as().or_else(run_as_numactl_reads) {
@@ -36,6 +36,10 @@ fn main() -> ExitCode {
             signal::end_with_the_pipe();
             signal::end_with_a_word();
             commands::pft::run(&args)
+        }
+        Ok(Parsed::Migration(args)) => {
+            signal::end_with_a_word();
+            commands::migration::run(&args)
         }
         Ok(Parsed::SimulatedPft(args)) => {
             signal::end_with_a_word();
@@ -63,18 +67,23 @@ enum Parsed {
     Pft(PftArgs),
     /// The same, simulated.
     SimulatedPft(SimulatePft),
+    /// `bench migration`, likewise.
+    Migration(MigrationArgs),
 }
 
 fn parse() -> Result<Parsed, clap::Error> {
     let words: Vec<_> = std::env::args_os().collect();
-    if let [_, command, pft, ..] = words.as_slice()
-        && pft == "pft"
-    {
-        if command == "bench" {
-            return PftArgs::try_parse_from(&words[2..]).map(Parsed::Pft);
-        }
-        if command == "simulate" {
-            return SimulatePft::try_parse_from(&words[2..]).map(Parsed::SimulatedPft);
+    if let [_, command, name, ..] = words.as_slice() {
+        let rest = &words[2..];
+        match (command.to_str(), name.to_str()) {
+            (Some("bench"), Some("pft")) => return PftArgs::try_parse_from(rest).map(Parsed::Pft),
+            (Some("bench"), Some("migration")) => {
+                return MigrationArgs::try_parse_from(rest).map(Parsed::Migration);
+            }
+            (Some("simulate"), Some("pft")) => {
+                return SimulatePft::try_parse_from(rest).map(Parsed::SimulatedPft);
+            }
+            _ => {}
         }
     }
     let matches = with_negatives(Cli::command()).try_get_matches_from(words)?;

@@ -24,6 +24,7 @@ pub mod process;
 pub mod reserve;
 pub mod respect;
 pub mod rotation;
+pub mod symbols;
 pub mod sys;
 pub mod system;
 pub mod task_counts;

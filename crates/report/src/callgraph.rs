@@ -69,6 +69,12 @@ impl Frame {
             .sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
     }
 
+    /// Leaves out what took less than so many seconds, at every level; whoever called it keeps its time.
+    pub fn prune(&mut self, least: f64) {
+        self.frames.retain(|frame| frame.seconds >= least);
+        self.frames.iter_mut().for_each(|frame| frame.prune(least));
+    }
+
     fn depth(&self) -> usize {
         1 + self.frames.iter().map(Frame::depth).max().unwrap_or(0)
     }
@@ -246,6 +252,16 @@ mod tests {
         assert_eq!(lines[2], "  30.00 %       3.000           5    rmap_walk (waits)");
         assert!(text.contains(" 100.00 %       3.000           5  rmap_walk\n"), "{text}");
         assert!(text.contains(" 62.5 |") && text.contains("and 2 locks more"), "{text}");
+    }
+
+    #[test]
+    fn what_is_pruned_keeps_its_callers_time() {
+        let mut all = graph().all;
+        all.prune(2.0);
+        assert_eq!(all.seconds, 10.0);
+        let page_fault = &all.frames[1];
+        assert_eq!((page_fault.seconds, page_fault.frames.len()), (4.0, 1));
+        assert_eq!(page_fault.frames[0].name, "rmap_walk (waits)");
     }
 
     #[test]

@@ -91,6 +91,60 @@ fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std
     Ok(())
 }
 
+/// A drawing area of a picture.
+pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+/// A line of a plot, with its name.
+pub(crate) struct Line {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
+    pub colour: RGBColor,
+}
+
+/// Height of a plot over what it shows: the legend stands above all lines.
+const LEGENDS_ROOM: f64 = 1.4;
+
+/// A plot of lines over a whole number, whose name stands below.
+pub(crate) fn lines(
+    area: &Area<'_>,
+    title: &str,
+    below: &str,
+    lines: &[Line],
+    value: &dyn Fn(&f64) -> String,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let most = points().map(|(_, y)| *y).fold(0.0, f64::max);
+    let most = if most > 0.0 { most * LEGENDS_ROOM } else { 1.0 };
+    let right = points().map(|(x, _)| *x).fold(1.0, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .caption(title, ("sans-serif", 16))
+        .margin(10)
+        .x_label_area_size(34)
+        .y_label_area_size(64)
+        .build_cartesian_2d(0.5..right + 0.5, 0.0..most)?;
+    chart
+        .configure_mesh()
+        .x_desc(below)
+        .x_labels(right as usize + 1)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .y_label_formatter(value)
+        .draw()?;
+    for Line { name, points, colour } in lines {
+        let colour = *colour;
+        chart
+            .draw_series([PathElement::new(points.clone(), colour.stroke_width(2))])?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+        chart.draw_series(points.iter().map(|point| Circle::new(*point, 3, colour.filled())))?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperLeft)
+        .background_style(WHITE.mix(0.8))
+        .draw()?;
+    Ok(())
+}
+
 /// A round step that gives four to eight ticks.
 pub(crate) fn tick(most: f64) -> f64 {
     let rough = (most / 5.0).max(f64::MIN_POSITIVE);

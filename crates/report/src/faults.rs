@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::chart::{ChartError, Data, escape, framed};
+use crate::chart::{Area, ChartError, Data, Line, escape, framed, lines};
 
 /// Means of the runs with so many workers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,9 +119,6 @@ const COLOURS: [RGBColor; 4] = [
     RGBColor(150, 80, 140),
 ];
 
-/// Height of a plot over what it shows: the legend stands above all lines.
-const LEGENDS_ROOM: f64 = 1.4;
-
 /// Two plots side by side, per CPU second and per wall second, a line for each table.
 ///
 /// # Errors
@@ -142,44 +139,19 @@ fn draw(faults: &Faults, picture: &mut String) -> Result<(), Box<dyn std::error:
     Ok(())
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
-
 fn plot(
     area: &Area<'_>,
     title: &str,
     faults: &Faults,
     value: fn(&FaultRow) -> f64,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let rows = || faults.tables.iter().flat_map(|table| &table.rows);
-    let most = rows().map(value).fold(1.0, f64::max) * LEGENDS_ROOM;
-    let workers = rows().map(|row| row.workers).max().unwrap_or(1) as f64;
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 16))
-        .margin(10)
-        .x_label_area_size(34)
-        .y_label_area_size(64)
-        .build_cartesian_2d(0.5..workers + 0.5, 0.0..most)?;
-    chart
-        .configure_mesh()
-        .x_desc("workers")
-        .x_labels(workers as usize + 1)
-        .x_label_formatter(&|x| format!("{x:.0}"))
-        .y_label_formatter(&|y| format!("{y:.0}"))
-        .draw()?;
-    for (table, colour) in faults.tables.iter().zip(COLOURS) {
-        let points = || table.rows.iter().map(|row| (row.workers as f64, value(row)));
-        chart
-            .draw_series([PathElement::new(points().collect::<Vec<_>>(), colour.stroke_width(2))])?
-            .label(&table.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
-        chart.draw_series(points().map(|point| Circle::new(point, 3, colour.filled())))?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .draw()?;
-    Ok(())
+    let line = |(table, colour): (&FaultTable, RGBColor)| Line {
+        name: table.name.clone(),
+        points: table.rows.iter().map(|row| (row.workers as f64, value(row))).collect(),
+        colour,
+    };
+    let all: Vec<Line> = faults.tables.iter().zip(COLOURS).map(line).collect();
+    lines(area, title, "workers", &all, &|y| format!("{y:.0}"))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`comparison`] | a workload side by side under several placements: the data and its JSON |
 //! | [`faults`] | tables and plot of the page fault test |
+//! | [`moving`] | tables, plots and call graphs of moving memory between nodes |
 //! | [`spread`] | median, least and greatest of a few runs |
 //! | [`interval`] | how sure a median is |
 //! | [`against`] | a comparison beside an earlier one |
@@ -14,7 +15,7 @@
 //! | [`matrix`] | a measured machine: latency and bandwidth, node by node |
 //! | [`heat`] | its picture and page |
 //! | [`course`] | the picture of throughput over time |
-//! | [`callgraph`] | where the tasks of a simulated run spend their time |
+//! | [`callgraph`] | where tasks spend their time, simulated or in the kernel |
 //! | [`nodes`] | the page of a simulated run: nodes over time, moves with their reasons |
 
 pub mod against;
@@ -28,6 +29,7 @@ pub mod heat;
 pub mod interval;
 pub mod listing;
 pub mod matrix;
+pub mod moving;
 pub mod nodes;
 pub mod series;
 pub mod spread;
@@ -40,5 +42,6 @@ pub use comparison::{
 };
 pub use listing::Listing;
 pub use matrix::{Figure, Matrices, Stated};
+pub use moving::Moving;
 pub use series::Series;
 pub use spread::Spread;

@@ -12,6 +12,8 @@
 //!
 //! Four parts: `perf` takes samples, `code` gets instructions, `block` says what they access given
 //! `registers`. Only of 64-bit programs on x86: elsewhere [`sampler`] answers none.
+//!
+//! `stacks` is another thing made with the same clock: where a thread of ours is in the kernel, running and waiting.
 
 #[cfg(target_arch = "x86_64")]
 mod block;
@@ -21,9 +23,70 @@ mod code;
 mod perf;
 #[cfg(target_arch = "x86_64")]
 mod registers;
+#[cfg(target_arch = "x86_64")]
+mod stacks;
 
 #[cfg(target_arch = "x86_64")]
 pub use perf::Sampler;
+#[cfg(target_arch = "x86_64")]
+pub use stacks::Stacks;
+
+/// What a thread was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// It ran.
+    Runs,
+    /// It waited for something.
+    Waits,
+    /// It waited for a CPU, having been taken off one.
+    Queues,
+}
+
+/// A stack of the kernel's, and the time spent at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stack {
+    /// Doing what.
+    pub how: How,
+    /// Addresses of the kernel's, outermost first.
+    pub frames: Vec<u64>,
+    /// How long, all together.
+    pub time: numaherd_model::Nanos,
+    /// How often it was found there; for what waits, how often it began to.
+    pub times: u64,
+}
+
+/// What looks at kernel stacks, on an architecture without it: nothing.
+#[cfg(not(target_arch = "x86_64"))]
+#[derive(Debug)]
+pub struct Stacks(());
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Stacks {
+    /// Not on this architecture.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn of_this_thread(_every: numaherd_model::Nanos) -> std::io::Result<Stacks> {
+        Err(std::io::Error::other("not on this architecture"))
+    }
+
+    /// Not on this architecture.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn start(&mut self) -> std::io::Result<()> {
+        Err(std::io::Error::other("not on this architecture"))
+    }
+
+    /// Nothing.
+    pub fn stop(&mut self) {}
+
+    /// Nothing.
+    #[must_use]
+    pub fn finish(self) -> (Vec<Stack>, u64) {
+        (Vec::new(), 0)
+    }
+}
 
 /// What samples accesses on this architecture; `None` where its instructions are not read.
 #[must_use]

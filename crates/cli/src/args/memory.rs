@@ -220,6 +220,54 @@ pub struct PftArgs {
     pub output: Format,
 }
 
+/// How fast memory moves between two nodes, and where the threads that move it wait.
+#[derive(Parser)]
+#[command(name = "numaherd bench migration", bin_name = "numaherd bench migration", version)]
+pub struct MigrationArgs {
+    /// Memory of each thread: bytes, or with k, m, g or p(ages)
+    #[arg(short = 'm', long, value_name = "SIZE", default_value = "64m", value_parser = size)]
+    pub memory: usize,
+    /// 1, 2, 4 and so on up to N threads [as many as CPUs]
+    #[arg(short, long, value_name = "N", value_parser = workers)]
+    pub threads: Option<usize>,
+    /// The node that memory leaves [the first]
+    #[arg(long, value_name = "NODE")]
+    pub from: Option<u32>,
+    /// The node that it goes to [the nearest]
+    #[arg(long, value_name = "NODE")]
+    pub to: Option<u32>,
+    /// Pages of which size
+    #[arg(long, value_enum, default_value_t)]
+    pub pages: PagesArg,
+    /// Runs of each row, of which medians are printed
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: u32,
+    /// Tell where the moving threads' time goes in the kernel, in a further run of each row
+    #[arg(long)]
+    pub callgraph: bool,
+    /// Draw it to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub svg: Option<PathBuf>,
+    /// Write a page with tables and pictures to FILE
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub html: Option<PathBuf>,
+    /// How to print it
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
+/// Sizes of pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum PagesArg {
+    /// The smallest
+    Base,
+    /// Transparent huge pages
+    Huge,
+    /// One after the other; without huge ones where the kernel has none
+    #[default]
+    Both,
+}
+
 pub(super) fn size(text: &str) -> Result<usize, String> {
     crate::commands::memtoy::bytes(text).map_err(|error| error.to_string())
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use crate::args::{Cli, Manual, PftArgs, SimulatePft};
+use crate::args::{Cli, Manual, MigrationArgs, PftArgs, SimulatePft};
 use crate::drop_in::USAGES;
 
 /// Names as which the program behaves as numactl does, and so has `run`'s completions' page.
@@ -67,13 +67,14 @@ fn title(name: &str) -> String {
     format!(".TH {name} 1 \"\" \"numaherd {}\"\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// The command line with `bench pft` and `simulate pft`, which have options of their own and are not read as a part
-/// of it.
+/// The command line with `bench pft`, `bench migration` and `simulate pft`, which have options of their own and are
+/// not read as a part of it.
 fn whole() -> clap::Command {
     let pft = PftArgs::command().name("pft");
+    let migration = MigrationArgs::command().name("migration");
     let simulated = SimulatePft::command().name("pft");
     Cli::command()
-        .mut_subcommand("bench", |bench| bench.subcommand(pft))
+        .mut_subcommand("bench", |bench| bench.subcommand(pft).subcommand(migration))
         .mut_subcommand("simulate", |simulate| simulate.subcommand(simulated))
 }
 
@@ -147,6 +148,7 @@ mod tests {
             ("numaherd-policy", "cpuset"),
             ("numaherd-lab-run", "machine"),
             ("numaherd-bench-pft", "cache\\-lines"),
+            ("numaherd-bench-migration", "callgraph"),
             ("numaherd-simulate-pft", "rework"),
             ("numaherd-memtoy", ".nf\nCommands:\n"),
             ("numaherd-as-numactl", "numaherd-run.1"),

@@ -13,6 +13,7 @@ pub mod machine;
 pub mod manual;
 pub mod measure;
 pub mod memtoy;
+pub mod migration;
 pub mod pft;
 pub mod policy;
 mod privileges;

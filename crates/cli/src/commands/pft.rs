@@ -134,9 +134,8 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
         }
         tables.push(FaultTable { name: name.to_string(), rows });
     }
-    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let faults = Faults {
-        machine: format!("{} CPUs, kernel {}", cpus.len(), release.trim()),
+        machine: machine(cpus.len()),
         size_bytes: pft.size_bytes,
         runs: args.runs as usize,
         tables,
@@ -147,6 +146,12 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
         Format::Table => faults::text(&faults),
     })?;
     pages.write(|| faults::page(&faults), || faults::svg(&faults))
+}
+
+/// What was measured on.
+pub fn machine(cpus: usize) -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{cpus} CPUs, kernel {}", release.trim())
 }
 
 #[cfg(test)]

@@ -207,6 +207,25 @@ fn pft_counts_a_fault_for_each_page() {
     }
 }
 
+/// Moving memory takes two nodes, which it says before it does anything.
+#[test]
+fn migration_tells_what_it_cannot_measure() {
+    let words = |more: &[&str]| [&["bench", "migration"][..], more].concat();
+    for (more, code, problem) in [
+        (&["-t", "0"][..], 2, "1 to 4096"),
+        (&["-m", "x"], 2, "no size such as"),
+        (&["--pages", "gigantic"], 2, "huge"),
+        (&["--callgraph", "-o", "csv"], 2, "--callgraph is a tree"),
+    ] {
+        run(&mut numaherd(&words(more))).refuses(code, &[problem]);
+    }
+    let nodes = std::fs::read_to_string("/sys/devices/system/node/has_memory");
+    if nodes.is_ok_and(|nodes| nodes.trim() != "0") {
+        return skip("several nodes");
+    }
+    run(&mut numaherd(&words(&[]))).refuses(1, &["one node", "lab run"]);
+}
+
 /// A reader that has seen enough ends the tools as it ends those of C: by SIGPIPE, without a word.
 #[test]
 fn a_closed_pipe_is_no_panic() {

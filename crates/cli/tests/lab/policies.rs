@@ -32,8 +32,8 @@ fn policies_do_what_is_predicted_and_what_numactl_does() {
     bench.left_nothing();
 }
 
-/// Pages lie where memtoy bound them and move where it is told; pft's faults are the kernel's; a
-/// policy and its weights reach the child.
+/// Pages lie where memtoy bound them and move where it is told; pft's faults are the kernel's; memory
+/// moves between nodes however many threads move it; a policy and its weights reach the child.
 #[test]
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn pages_are_where_they_were_bound() {
@@ -42,6 +42,8 @@ fn pages_are_where_they_were_bound() {
         "n={}
         printf 'anon a 16p\\nbind a interleave:0-1\\ntouch a\\nwhere a\\nmigrate 0 1\\nwhere a\\nmigrate a 0 4p 0\\nwhere a\\n' | $n memtoy --strict > toy
         $n bench pft -m 32m -t 3 -p -S -o json > pft
+        $n bench migration -m 2m -t 2 --runs 1 --callgraph --html moving.html -o json > moving
+        $n bench migration -m 9g -t 2 2> full; $n bench migration --from 1 --to 1 2> nowhere
         $n run --weights 0=3,1=1 -w 0-1 sh -c 'cat /sys/kernel/mm/mempolicy/weighted_interleave/node0; exec numactl --show' > shown
         $n run --weights 0=7 -w 0-1 > /dev/null 2>&1; cat /sys/kernel/mm/mempolicy/weighted_interleave/node0 > kept",
         program()
@@ -59,6 +61,24 @@ fn pages_are_where_they_were_bound() {
     // 32 MiB in three pieces of whole pages
     assert_eq!(pft["pages"], 8190);
     assert!((8190..8272).contains(&pft["minor_faults"].as_u64().unwrap()), "{pft}");
+    let moving: serde_json::Value = serde_json::from_str(&bench.shared("moving")).unwrap();
+    let rows: Vec<_> = moving["rows"].as_array().unwrap().iter().collect();
+    let kinds: Vec<_> = rows.iter().map(|row| (row["pages"].as_str(), &row["threads"])).collect();
+    let kind = |pages: &'static str, threads: &'static str| (Some(pages), threads.parse().unwrap());
+    let all: [(_, serde_json::Value); 4] =
+        [kind("base", "1"), kind("base", "2"), kind("huge", "1"), kind("huge", "2")];
+    assert!(kinds.iter().zip(&all).all(|(a, b)| a.0 == b.0 && *a.1 == b.1), "{kinds:?}");
+    for (row, graph) in rows.iter().zip(moving["callgraphs"].as_array().unwrap()) {
+        for way in ["move_pages", "migrate_pages", "copying"] {
+            assert!(row[way]["median"].as_f64().unwrap() > 0.0, "{row}");
+        }
+        // By name, and with what the call does.
+        assert!(graph.to_string().contains("\"migrate_pages\""), "{graph}");
+    }
+    assert!(bench.shared("moving.html").contains("huge pages, GB/s"));
+    let full = bench.shared("full");
+    assert!(full.contains("18432 MiB are needed") && full.lines().count() == 1, "{full}");
+    assert!(bench.shared("nowhere").contains("two nodes are needed"));
     let shown = bench.shared("shown");
     assert!(shown.starts_with("3\npolicy: [6]\n") || shown.starts_with("3\npolicy: "), "{shown}");
     assert_eq!(bench.shared("kept"), "3\n", "weights stay when there is no command to run");
