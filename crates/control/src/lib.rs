@@ -19,6 +19,7 @@
 pub mod awake;
 pub mod calls;
 pub mod controller;
+pub mod convergence;
 pub mod evidence;
 pub mod fewer;
 pub mod gaps;
@@ -29,4 +30,5 @@ pub mod unmapped;
 pub mod watch;
 
 pub use controller::{Controller, Turn};
+pub use convergence::Convergence;
 pub use pace::{Found, Pace};

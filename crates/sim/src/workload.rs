@@ -15,6 +15,7 @@
 //! ```
 
 mod length;
+mod share;
 mod sound;
 mod steps;
 
@@ -348,31 +349,14 @@ impl Workload {
             process.threads_per_cpu = process.threads_per_cpu.map(|per_cpu| per_cpu * share);
             process.copies = processes;
         }
-        // Threads go to the kinds of processes as they do in the file.
-        let ask = |process: &ProcessSpec| {
-            process.threads_per_cpu.or(process.threads.map(f64::from)).unwrap_or(1.0)
-        };
-        let asked: f64 = self.process.iter().map(|p| ask(p) * f64::from(p.copies)).sum();
-        for process in &mut self.process {
-            if let Some(threads) = to.threads {
-                if u64::from(threads) > MOST_THREADS {
-                    let problem =
-                        format!("{threads} threads: at most {MOST_THREADS} are simulated");
-                    return Err(SimError::Unfit { problem });
-                }
-                let each = f64::from(threads) * ask(process) / asked;
-                let rounded = each.round();
-                if rounded < 1.0 || (each - rounded).abs() > 1e-9 {
-                    let least = (asked / ask(process)).round();
-                    let problem = format!(
-                        "{threads} threads cannot be shared out evenly over the processes of {}: \
-                         give a multiple of {least}",
-                        self.name
-                    );
-                    return Err(SimError::Unfit { problem });
-                }
-                (process.threads, process.threads_per_cpu) = (Some(rounded as u32), None);
+        if let Some(threads) = to.threads {
+            let each = share::out(&self.name, threads, &self.process)
+                .map_err(|problem| SimError::Unfit { problem })?;
+            for (process, threads) in self.process.iter_mut().zip(each) {
+                (process.threads, process.threads_per_cpu) = (Some(threads), None);
             }
+        }
+        for process in &mut self.process {
             if let Some(bytes) = to.size_bytes {
                 process.memory_mib = bytes.div_ceil(1 << 20).max(2);
             }

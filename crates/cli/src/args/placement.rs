@@ -3,11 +3,12 @@
 
 use std::str::FromStr;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 
 use super::SimPlacement;
+use crate::output::Misuse;
 
 /// A placement that a kernel which runs can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -97,12 +98,12 @@ impl Compared {
     /// What it is on a kernel that runs.
     pub fn live(self) -> Result<Placement> {
         let known = || {
-            anyhow!(
+            Misuse(format!(
                 "{self} is only simulated: give --on sim:MACHINE, or some of {}",
                 list::<Placement>()
-            )
+            ))
         };
-        self.live.ok_or_else(known)
+        Ok(self.live.ok_or_else(known)?)
     }
 
     fn name(self) -> Option<PossibleValue> {
@@ -118,12 +119,12 @@ impl Compared {
     /// What it is in the simulator.
     pub fn simulated(self) -> Result<SimPlacement> {
         let known = || {
-            anyhow!(
+            Misuse(format!(
                 "{self} is not simulated: leave out --on, or give some of {}",
                 list::<SimPlacement>()
-            )
+            ))
         };
-        self.simulated.ok_or_else(known)
+        Ok(self.simulated.ok_or_else(known)?)
     }
 }
 

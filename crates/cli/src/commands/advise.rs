@@ -244,29 +244,29 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         Some((stalls, gain))
     });
     // Where nobody counts how much of its time it waits for memory, it is from none to all.
-    let uncounted = |told: &Projection| {
-        let (before, after) = told.before.zip(told.after)?;
+    let uncounted = |told: &Projection, after: Option<f64>| {
+        let (before, after) = told.before.zip(after)?;
         Some(estimate::gain(before, after, ratio.unwrap_or(1.0), Interval::UNKNOWN))
+    };
+    // In the case of the two in which it is more: which one it is is not known.
+    let in_either = |after: fn(&Projection) -> Option<f64>| {
+        let cases = [Some(&apart), shared.as_ref()].into_iter().flatten();
+        let told = cases.filter_map(|case| uncounted(case, after(case)));
+        told.max_by(|a, b| a.high.total_cmp(&b.high))
     };
     let gain = match counted {
         Some((_, gain)) => {
             let low = if open { 0.0 } else { gain.low - ERROR };
             Some(Interval { low, high: gain.high + ERROR }.clamped())
         }
-        None => [Some(&apart), shared.as_ref()]
-            .into_iter()
-            .flatten()
-            .filter_map(uncounted)
-            .max_by(|a, b| a.high.total_cmp(&b.high)),
+        None => in_either(|case| case.after),
     };
     let figure = counted.map(|(_, gain)| gain.low);
     let all_near = |stalls| expectation::most(stalls, own_cpus, &distances);
     let lost = counted.and_then(|(stalls, _)| all_near(stalls)).map(|loss| loss.max(0.0));
     let loss = match lost {
         Some(lost) => Some(Interval { low: lost - ERROR, high: lost + ERROR }.clamped()),
-        None => apart
-            .before
-            .map(|now| estimate::gain(now, 1.0, ratio.unwrap_or(1.0), Interval::UNKNOWN)),
+        None => in_either(|_| Some(1.0)),
     };
     let most = counted.map(|(_, gain)| gain.high).or(gain.map(|gain| gain.high));
     let sharing_known = shared.is_none();
@@ -321,4 +321,29 @@ fn ratio(snapshot: &Snapshot, distances: &Distances<'_>) -> Option<f64> {
     let pages = snapshot.regions.iter().flat_map(|region| &region.pages);
     let memory: Vec<(NodeId, u64)> = pages.map(|(node, pages)| (*node, pages.0)).collect();
     estimate::ratio(&ran, &memory, |a, b| distances.between(a, b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    #[test]
+    fn it_loses_at_least_what_it_may_gain() {
+        // Four threads, two on each node, each seen in memory of its own there, and no telling whether they share it:
+        // if not, all is local; if they do, half of all use is remote.
+        let mut scene = Scene::two_by_four();
+        for (tid, cpu, node) in [(1, 0, 0), (2, 1, 0), (3, 4, 1), (4, 5, 1)] {
+            scene.task(tid, cpu, 1000);
+            scene.region(u64::from(tid), &[(tid, 512)], &[(node, 512)]);
+        }
+        scene.shared(0, 0);
+        let snapshot = scene.snapshot();
+        let distances = Distances { firmware: &snapshot.topology.clone(), measured: None };
+        let looked = Looked { seconds: 1.0, evidence: "faults".into(), stalls: None, distances };
+        let advice = advise(7, &snapshot, looked).unwrap();
+        assert!(!advice.sharing_known, "{advice:?}");
+        let ([_, loss], [_, gain]) = (advice.loss_interval.unwrap(), advice.gain_interval.unwrap());
+        assert!(gain > 0.0 && loss >= gain, "{advice:?}");
+    }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
-use numaherd_control::{Controller, Found, Pace, Turn};
+use numaherd_control::{Controller, Convergence, Found, Pace, Turn};
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::rotation::Rotation;
@@ -233,7 +233,7 @@ impl Runner {
         mut child: Option<&mut Child>,
     ) -> Result<ExitCode> {
         go_first();
-        let mut last_change = Nanos(0);
+        let mut convergence = Convergence::default();
         let (mut idle_since, mut deserted_since) = (None, None);
         let mut rotation = Rotation::new();
         let mut before = clock::cpu_time();
@@ -267,15 +267,9 @@ impl Runner {
                 Err(error) => return Err(error.into()),
             };
             deserted_since = None;
-            if turn.changed() {
-                last_change = clock::monotonic();
-                self.summary.converged_at_ns = None;
-            }
+            convergence.turned(clock::monotonic(), turn.changed(), turn.plan.converged, exited);
+            self.summary.converged_at_ns = convergence.at().map(|at| at.0);
             self.machine.settle(turn.rests());
-            // A program that ends, or has its say once more, does not undo that.
-            if turn.plan.converged {
-                self.summary.converged_at_ns = Some(last_change.0);
-            }
             self.record(&turn);
             self.voice.tell(&self.machine, &turn.snapshot);
             // For as long as herd waits for anybody, nobody was busy of whom anything could be learned.

@@ -53,10 +53,12 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         numad::check(args.workload()?.size_bytes())?;
     }
     let interrupted = interrupt::flag()?;
+    // A host says first what it is in for, and whether it will do.
+    let host = matches!(args.on, On::Host).then(|| HostSite::new(args)).transpose()?;
     let mut results = Results::create(args)?;
-    let mut site: Box<dyn Site> = match &args.on {
-        On::Lab(machine) => Box::new(LabSite::boot(args, machine, &interrupted)?),
-        On::Host | On::Sim(_) => Box::new(HostSite::new(args)?),
+    let mut site: Box<dyn Site> = match (&args.on, host) {
+        (On::Lab(machine), _) => Box::new(LabSite::boot(args, machine, &interrupted)?),
+        (_, host) => Box::new(host.map_or_else(|| HostSite::new(args), Ok)?),
     };
     let progress = Progress::new(args);
     let mut cells = Vec::new();
@@ -292,7 +294,11 @@ impl Results {
             }
         };
         let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let failed = || format!("cannot write results to {}", path.display());
+        let failed = || {
+            let advice =
+                if args.results.is_none() { " (--results FILE has them elsewhere)" } else { "" };
+            format!("cannot write results to {}{advice}", path.display())
+        };
         std::fs::create_dir_all(parent.unwrap_or(Path::new("."))).with_context(failed)?;
         let made = !path.exists();
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path);

@@ -44,7 +44,7 @@ pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
     output::print(&match args.output {
         Format::Table => table(&report),
         Format::Json => output::json(&report)?,
-        Format::Csv => findings(&report.findings).csv()?,
+        Format::Csv => rows(&report).csv()?,
     })
 }
 
@@ -109,10 +109,18 @@ fn lab() -> Result<String, String> {
     Ok(kernel.name)
 }
 
-fn findings(findings: &[Finding]) -> Listing {
+/// All of it in one table: findings, capabilities, commands.
+fn rows(report: &Report) -> Listing {
     let mut listing = Listing::new(["what", "state", "found", "to do"]);
-    for Finding { topic, state, found, remedy } in findings {
+    for Finding { topic, state, found, remedy } in &report.findings {
         listing.row([topic, word(*state), found.as_str(), remedy.as_deref().unwrap_or("")]);
+    }
+    for Privilege { capability, held, needed_for } in &report.privileges {
+        let state = if *held { State::Ok } else { State::Missing };
+        listing.row([capability, word(state), format!("needed for {needed_for}").as_str(), ""]);
+    }
+    for Ability { command, state, uses } in &report.commands {
+        listing.row([command, word(*state), format!("goes by {uses}").as_str(), ""]);
     }
     listing
 }

@@ -2,7 +2,7 @@
 //! `balance --tune-kernel`, with simulated time in place of the clock.
 
 use anyhow::Result;
-use numaherd_control::{Controller, Found, Pace};
+use numaherd_control::{Controller, Convergence, Found, Pace};
 use numaherd_model::{Nanos, Placement, WorldError};
 use numaherd_placement::{Scan, Seen, lost};
 use numaherd_report::nodes::Move;
@@ -16,7 +16,7 @@ const NAP: Nanos = Nanos(50_000_000);
 /// What came of it.
 #[derive(Default)]
 pub struct Balanced {
-    /// When the last change was made, if all had converged.
+    /// When all had converged, if it had.
     pub converged: Option<Nanos>,
     /// What was done, or not, and why.
     pub moves: Vec<Move>,
@@ -28,7 +28,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     let topology = &sim.machine().measured_topology();
     let mut pace = Pace::new();
     pace.hurry(lost::permille(topology));
-    let (mut scan, mut last_change) = (Scan::Seek, Nanos(0));
+    let (mut scan, mut convergence) = (Scan::Seek, Convergence::default());
     let mut seen = Seen { new_base: sim.base_pages(), ..Seen::default() };
     let mut balanced = Balanced::default();
     sim.set_scan(scan.knobs(topology));
@@ -40,11 +40,9 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
             Err(WorldError::NoTasks) => break,
             Err(error) => return Err(error.into()),
         };
-        if turn.acted() {
-            last_change = sim.time();
-        }
+        convergence.turned(sim.time(), turn.changed(), turn.plan.converged, exited);
+        balanced.converged = convergence.at();
         balanced.moves.extend(moves::told(turn.snapshot.time, &turn.plan.actions, &turn.outcomes));
-        balanced.converged = turn.plan.converged.then_some(last_change);
         seen.faults += turn.faults as u64;
         seen.pages += turn.fault_pages.0;
         seen.storm = pace.is_storm();

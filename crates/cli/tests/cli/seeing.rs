@@ -30,6 +30,9 @@ fn doctor_says_what_to_do_wherever_something_is_missing() {
     assert!(table.stdout.contains("capability") && table.stderr.is_empty(), "{table}");
     let csv = run(&mut numaherd(&["doctor", "-o", "csv"])).ends_with(0);
     assert!(csv.stdout.starts_with("what,state,found,to do\n"), "{csv}");
+    // Capabilities and commands are in it, too.
+    assert_eq!(csv.stdout.lines().count(), 1 + findings.len() + 6 + 4, "{csv}");
+    assert!(csv.stdout.contains("\nCAP_SYS_NICE,"), "{csv}");
 }
 
 /// Doctor looks and leaves nothing: not even the folder that journals would be in.

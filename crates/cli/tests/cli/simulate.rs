@@ -569,7 +569,7 @@ fn compare_takes_every_placement_that_is_simulated() {
         run(&mut numaherd(&[&["compare", "numa02", "--placements"], words].concat()))
             .refuses(code, says);
     };
-    refuses(1, &["mainline"], &["mainline", "--on sim:MACHINE", "numad"]);
-    refuses(1, &["numad", "--on", "sim:2x4"], &["numad is not simulated", "autonuma-thp"]);
+    refuses(2, &["mainline"], &["mainline", "--on sim:MACHINE", "numad"]);
+    refuses(2, &["numad", "--on", "sim:2x4"], &["numad is not simulated", "autonuma-thp"]);
     refuses(2, &["fastest", "--on", "sim:2x4"], &["'fastest'", "balancenuma"]);
 }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Action, Outcome, Refusal};
+use numaherd_model::{Action, Outcome, Refusal, Waiting};
 use numaherd_trace::Event;
 use numaherd_trace::event::Line;
 use serde::Serialize;
@@ -45,7 +45,9 @@ pub struct Summary {
     pub pages_refused: Refusal,
     /// Why actions were not done, and how often.
     pub not_done: BTreeMap<String, u64>,
-    /// Local share of the evidence at the end, per mille.
+    /// Whether it came to look.
+    pub looked: bool,
+    /// Local share of the evidence at the end, per mille; none where nothing was known of anybody.
     pub strength_permille: Option<u32>,
     /// Whether nothing was left to do at the end.
     pub converged: bool,
@@ -100,7 +102,11 @@ pub fn summary(lines: &[Line]) -> Summary {
             Event::Begin { about, .. } => sum.about = Some(about.clone()),
             Event::Action { action, outcome } => count(&mut sum, action, outcome),
             Event::State { strength_permille, converged, stirred, waiting, .. } => {
-                sum.strength_permille = Some(*strength_permille);
+                sum.looked = true;
+                let unknown = matches!(waiting, Some(Waiting::Evidence { known: 0, .. }));
+                if !unknown || *strength_permille > 0 {
+                    sum.strength_permille = Some(*strength_permille);
+                }
                 sum.converged = *converged;
                 if *converged && sum.converged_seconds.is_none() {
                     sum.converged_seconds = Some(seconds(line));
@@ -118,11 +124,11 @@ pub fn summary(lines: &[Line]) -> Summary {
     sum
 }
 
-fn told_of(waiting: &numaherd_model::Waiting) -> String {
+fn told_of(waiting: &Waiting) -> String {
     match waiting {
-        numaherd_model::Waiting::Evidence { .. } => "faults of more of the busy tasks".into(),
-        numaherd_model::Waiting::Look => "another look at who is busy".into(),
-        numaherd_model::Waiting::Sharing { process, .. } => {
+        Waiting::Evidence { .. } => "faults of more of the busy tasks".into(),
+        Waiting::Look => "another look at who is busy".into(),
+        Waiting::Sharing { process, .. } => {
             format!("signs whether the threads of process {} share memory", process.tgid)
         }
     }
@@ -173,12 +179,14 @@ impl Summary {
             let at = times(&self.phases_seconds);
             told.push(format!("its tasks went on to other memory, or seemed to, at {at}"));
         }
-        told.push(match (self.strength_permille, self.converged, self.converged_seconds) {
-            (None, ..) => "it never came to look".into(),
-            (Some(local), true, Some(at)) => {
-                format!("nothing was left to do from {at:.1} s on; {} local", tenths(local))
-            }
-            (Some(local), ..) => format!("it ended before all was done; {} local", tenths(local)),
+        let local = match self.strength_permille {
+            Some(local) => format!("{} local", tenths(local)),
+            None => "how much was local is not known".into(),
+        };
+        told.push(match (self.looked, self.converged, self.converged_seconds) {
+            (false, ..) => "it never came to look".into(),
+            (true, true, Some(at)) => format!("nothing was left to do from {at:.1} s on; {local}"),
+            (true, ..) => format!("it ended before all was done; {local}"),
         });
         told
     }
@@ -187,12 +195,13 @@ impl Summary {
     pub fn why_nothing(&self) -> String {
         let waited = self.waited.keys().next();
         match (self.strength_permille, waited) {
-            (None, _) => "the run ended before its first look".into(),
+            _ if !self.looked => "the run ended before its first look".into(),
             (Some(local), None) if self.converged => {
                 format!("herd saw nothing to gain from it: {} of all use was local", tenths(local))
             }
-            (Some(_), Some(what)) if self.tasks_placed + self.pages_moved == 0 => {
-                format!("herd decided nothing, waiting for {what}")
+            // Of whomever it looked after: the log does not name those of whom nothing was planned.
+            (_, Some(what)) if self.tasks_placed + self.pages_moved == 0 => {
+                format!("herd decided nothing about anybody, waiting for {what}")
             }
             _ => "herd never planned it: no evidence that it was misplaced, or it was not among \
                   what this run looked after"
@@ -219,7 +228,7 @@ fn times(seconds: &[f64]) -> String {
 mod tests {
     use super::*;
     use numaherd_model::scene::{PROCESS, task_id};
-    use numaherd_model::{Bytes, Nanos, NodeId, Pages, Reason, RegionId, SkipReason, Waiting};
+    use numaherd_model::{Bytes, Nanos, NodeId, Pages, Reason, RegionId, SkipReason};
     use numaherd_trace::VERSION;
 
     fn log() -> Vec<Line> {
@@ -298,5 +307,18 @@ mod tests {
         let waiting = summary(&log()[..1]);
         assert!(waiting.why_nothing().contains("faults of more"), "{}", waiting.why_nothing());
         assert!(summary(&[]).why_nothing().contains("before its first look"));
+        assert_eq!(waiting.strength_permille, Some(951));
+    }
+
+    #[test]
+    fn where_nothing_was_known_nothing_is_said_to_be_remote() {
+        let mut first = log().remove(0);
+        let Event::State { strength_permille, waiting, .. } = &mut first.event else { panic!() };
+        *strength_permille = 0;
+        *waiting = Some(Waiting::Evidence { known: 0, busy: 2 });
+        let sum = summary(&[first]);
+        assert_eq!((sum.looked, sum.strength_permille), (true, None));
+        let told = sum.lines().pop().unwrap();
+        assert_eq!(told, "it ended before all was done; how much was local is not known");
     }
 }
