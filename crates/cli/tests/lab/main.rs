@@ -17,6 +17,7 @@ mod latency;
 mod machines;
 mod measured;
 mod policies;
+mod privileges;
 mod processes;
 mod promise;
 mod seeing;
