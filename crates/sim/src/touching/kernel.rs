@@ -1,12 +1,12 @@
 //! The threads of a page fault test, one event at a time: who asks for which line, who holds and who waits
 //! for which lock, and who clears a page.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 use numaherd_scheduling::{Fair, Scheduling};
 
 use super::line::{How, Line, Request, Then};
+use super::queue::Queue;
 use super::{AT_ONCE, FAULTS, JITTER_PERMILLE, LINES, LIST, PAGE_LINES, Stage, clear_ns};
 use crate::layout::Tie;
 use crate::machine::Machine;
@@ -44,8 +44,7 @@ pub struct Kernel<'a> {
     /// Who clears pages in each node's memory, with lines to go as of some time.
     clearing: Vec<Vec<(usize, f64)>>,
     as_of_ns: Vec<f64>,
-    heap: BinaryHeap<Reverse<(u64, u64, What)>>,
-    number: u64,
+    queue: Queue<What>,
     /// Of each thread's only end of clearing that counts: put off, it stands in the queue twice.
     counts: Vec<u64>,
     jitter: Stream,
@@ -87,26 +86,18 @@ impl<'a> Kernel<'a> {
             waiting: vec![VecDeque::new(); nodes],
             clearing: vec![Vec::new(); nodes],
             as_of_ns: vec![0.0; nodes],
-            heap: BinaryHeap::new(),
-            number: 0,
+            queue: Queue::new(),
             counts: vec![0; threads],
             jitter: Stream::new(seed, "faults"),
         };
-        (0..threads).for_each(|thread| kernel.schedule(0.0, What::Enter(thread)));
+        (0..threads).for_each(|thread| kernel.queue.push(0.0, What::Enter(thread)));
         kernel
-    }
-
-    /// Times are whole picoseconds in the queue, so that they have an order.
-    fn schedule(&mut self, at_ns: f64, what: What) {
-        self.number += 1;
-        self.heap.push(Reverse(((at_ns * 1000.0) as u64, self.number, what)));
     }
 
     /// When each thread ended.
     pub fn run(&mut self) -> Vec<f64> {
         let mut ends = vec![0.0; self.at.len()];
-        while let Some(Reverse((at, _, what))) = self.heap.pop() {
-            let now = at as f64 / 1000.0;
+        while let Some((now, what)) = self.queue.pop() {
             match what {
                 What::Arrived(line, asked) => self.arrived(now, line, asked),
                 What::Cleared(thread, number) if number == self.counts[thread] => {
@@ -162,7 +153,7 @@ impl<'a> Kernel<'a> {
 
     fn next(&mut self, at_ns: f64, thread: usize) {
         self.at[thread] += 1;
-        self.schedule(at_ns, What::Enter(thread));
+        self.queue.push(at_ns, What::Enter(thread));
     }
 
     /// Changes who clears pages in a node's memory, which changes when all of them are done.
@@ -180,7 +171,7 @@ impl<'a> Kernel<'a> {
             let line_ns = clear_ns(self.machine, self.node[*thread], node, count);
             self.counts[*thread] += 1;
             let what = What::Cleared(*thread, self.counts[*thread]);
-            self.schedule(now + left * line_ns, what);
+            self.queue.push(now + left * line_ns, what);
         }
         self.clearing[node] = clearing;
     }
@@ -230,7 +221,7 @@ impl<'a> Kernel<'a> {
         let to = self.node[thread];
         let ns = from.map_or(0.0, |from| self.machine.transfer_ns[to][self.node[from]]);
         self.answering[home] += usize::from(from.is_some());
-        self.schedule(now + ns, What::Arrived(line, from.is_some()));
+        self.queue.push(now + ns, What::Arrived(line, from.is_some()));
     }
 
     /// The node whose memory a line is of: what is one for all is of the first thread's.
@@ -294,7 +285,7 @@ impl<'a> Kernel<'a> {
     fn left_lock(&mut self, now: f64, thread: usize) {
         self.leaving[thread] -= 1;
         if self.leaving[thread] == 0 && std::mem::take(&mut self.stays[thread]) {
-            self.schedule(now, What::Enter(thread));
+            self.queue.push(now, What::Enter(thread));
         }
     }
 }

@@ -40,6 +40,7 @@ use crate::machine::{LINE_BYTES, Machine};
 
 mod kernel;
 mod line;
+mod queue;
 
 use kernel::Kernel;
 use line::How::{self, InTurn, Reading, Writing};
@@ -48,8 +49,8 @@ use line::How::{self, InTurn, Reading, Writing};
 /// two buffers for what it asks the other nodes (AMD, "Revision Guide", 25759, erratum 153: as it recommends for
 /// fourteen cores and more; of eight it says nothing). Guessed: each is taken until they have answered.
 const AT_ONCE: usize = 2;
-/// Faults of each thread. Enough: rates change by less than 0.5 % with ten times as many.
-const FAULTS: u64 = 5_000;
+/// Faults of each thread. Enough: rates change by less than 0.3 % with twice as many (of three seeds, the median).
+const FAULTS: u64 = 2_500;
 /// By how much each piece of a thread's time varies, clearing too, per mille either way. Guessed, since every 14th
 /// page a list is drained and every 31st one is filled. With 100 threads fall into step at their locks;
 /// from 300 on, figures hardly change.
