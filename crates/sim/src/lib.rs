@@ -22,6 +22,7 @@ pub mod account;
 mod cpus;
 pub mod engine;
 pub mod fabric;
+mod firsts;
 pub mod initial;
 pub mod kernel;
 pub mod layout;
