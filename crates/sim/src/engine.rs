@@ -4,14 +4,14 @@
 //! that run or wait there; every block is on one node and `free` knows it; a running task is in
 //! exactly one class of the fabric.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 use numaherd_model::{CpuSet, HintingFault, Nanos, NodeId, ProcessId, Spent, TaskId, Topology};
 use numaherd_scheduling::{Domains, Queue};
 
 use crate::account::{Account, LockUse, Place};
 use crate::fabric::{Class, Fabric};
-use crate::firsts::Firsts;
 use crate::machine::{LINE_BYTES, Machine, Speeds};
 use crate::rmap::{Moving, Mutex};
 use crate::workload::{Pace, PhaseSpec, Workload};
@@ -264,7 +264,7 @@ pub struct Sim {
     pub(crate) moving: BTreeMap<usize, Moving>,
     course: Course,
     samples: Samples,
-    events: Firsts<(u64, u64, Event)>,
+    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
     number: u64,
     solved: u64,
     start: Stream,
@@ -321,7 +321,7 @@ impl Sim {
             moving: BTreeMap::new(),
             course: Course::default(),
             samples: Samples::default(),
-            events: Firsts::new(),
+            heap: BinaryHeap::new(),
             number: 0,
             solved: 0,
             start: Stream::new(options.seed, "start"),
@@ -351,17 +351,17 @@ impl Sim {
 
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.number += 1;
-        self.events.push((at, self.number, event));
+        self.heap.push(Reverse((at, self.number, event)));
     }
 
     /// Goes on until `until`, or until every task has ended. Says whether tasks are left.
     pub fn advance(&mut self, until: Nanos) -> bool {
         while self.left > 0 {
-            let Some((at, _, event)) = self.events.first() else { break };
+            let Some(&Reverse((at, _, event))) = self.heap.peek() else { break };
             if at > until.0 {
                 break;
             }
-            self.events.take();
+            self.heap.pop();
             self.now = at;
             self.run.events += 1;
             match event {

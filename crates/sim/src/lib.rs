@@ -22,7 +22,6 @@ pub mod account;
 mod cpus;
 pub mod engine;
 pub mod fabric;
-mod firsts;
 pub mod initial;
 pub mod kernel;
 pub mod layout;

@@ -2,26 +2,25 @@
 //!
 //! Half of all events follow at once from the one before: these wait in line, the others in a heap.
 
-use std::collections::VecDeque;
-
-use crate::firsts::Firsts;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// When, in whole picoseconds so that times have an order, the how manieth, and what.
 type Entry<T> = (u64, u64, T);
 
 /// See the module.
-pub struct Queue<T: Ord> {
-    later: Firsts<Entry<T>>,
+pub struct Queue<T> {
+    later: BinaryHeap<Reverse<Entry<T>>>,
     /// In order. None is later than the event that was taken last.
     at_once: VecDeque<Entry<T>>,
     now: u64,
     number: u64,
 }
 
-impl<T: Ord + Copy> Queue<T> {
+impl<T: Ord> Queue<T> {
     /// Empty.
     pub fn new() -> Queue<T> {
-        Queue { later: Firsts::new(), at_once: VecDeque::new(), now: 0, number: 0 }
+        Queue { later: BinaryHeap::new(), at_once: VecDeque::new(), now: 0, number: 0 }
     }
 
     pub fn push(&mut self, at_ns: f64, what: T) {
@@ -33,18 +32,18 @@ impl<T: Ord + Copy> Queue<T> {
         if at <= self.now && in_order {
             self.at_once.push_back(entry);
         } else {
-            self.later.push(entry);
+            self.later.push(Reverse(entry));
         }
     }
 
     /// The next event, and its time in nanoseconds.
     pub fn pop(&mut self) -> Option<(f64, T)> {
         let waits = self.at_once.front().is_some_and(|(at, number, _)| {
-            self.later.first().is_none_or(|later| (*at, *number) < (later.0, later.1))
+            self.later.peek().is_none_or(|Reverse(later)| (*at, *number) < (later.0, later.1))
         });
         let next = match waits {
             true => self.at_once.pop_front(),
-            false => self.later.take(),
+            false => self.later.pop().map(|Reverse(next)| next),
         };
         let (at, _, what) = next?;
         self.now = at;
