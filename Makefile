@@ -129,7 +129,7 @@ pft: build
 lookups:
 	$(CARGO) bench --locked --package numaherd-mempolicy --bench lookups
 
-# How fast memory moves between nodes with more and more threads, and where they wait, on the emulated 2x4; three
+# How fast memory moves between nodes with more and more threads, and where they wait, on the emulated 2x4; seven
 # minutes (docs/results/migration.md). The page with pictures is then target/migration.html.
 MIB = 8
 migration: build
