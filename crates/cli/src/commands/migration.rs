@@ -28,6 +28,9 @@ pub fn run(args: &MigrationArgs) -> Result<ExitCode> {
     if args.callgraph && args.output == Format::Csv {
         misuse!("--callgraph is a tree: give -o table or -o json");
     }
+    if (args.memory as u64) < pages::size().0 {
+        misuse!("-m {}: a thread moves a page at least", args.memory);
+    }
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let allowed = affinity::get(0)?;
     let (from, to) = ends(&topology, args)?;

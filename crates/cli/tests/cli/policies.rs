@@ -210,20 +210,23 @@ fn pft_counts_a_fault_for_each_page() {
 /// Moving memory takes two nodes, which it says before it does anything.
 #[test]
 fn migration_tells_what_it_cannot_measure() {
-    let words = |more: &[&str]| [&["bench", "migration"][..], more].concat();
+    fn migration(more: &[&str]) -> Command {
+        numaherd(&[&["bench", "migration"][..], more].concat())
+    }
     for (more, code, problem) in [
         (&["-t", "0"][..], 2, "1 to 4096"),
         (&["-m", "x"], 2, "no size such as"),
+        (&["-m", "0"], 2, "a page at least"),
         (&["--pages", "gigantic"], 2, "huge"),
         (&["--callgraph", "-o", "csv"], 2, "--callgraph is a tree"),
     ] {
-        run(&mut numaherd(&words(more))).refuses(code, &[problem]);
+        run(&mut migration(more)).refuses(code, &[problem]);
     }
     let nodes = std::fs::read_to_string("/sys/devices/system/node/has_memory");
     if nodes.is_ok_and(|nodes| nodes.trim() != "0") {
         return skip("several nodes");
     }
-    run(&mut numaherd(&words(&[]))).refuses(1, &["one node", "lab run"]);
+    run(&mut migration(&[])).refuses(1, &["one node", "lab run"]);
 }
 
 /// A reader that has seen enough ends the tools as it ends those of C: by SIGPIPE, without a word.
