@@ -386,9 +386,7 @@ impl Observe for LiveMachine {
         }
         if let Some(before) = busy {
             let busy = (before, self.system.busy().map_err(read_error)?);
-            let spent = |task| self.spent.get(&task).map_or(Nanos(0), Spent::waited);
-            let ours = (&tasks[..], &spent as &dyn Fn(_) -> _);
-            self.others.sample(now, busy, ours, self.system.own_time(), &self.topology);
+            self.others.sample(now, busy, &tasks, self.system.own_time(), &self.topology);
         }
         let alive = |id: &TaskId| tasks.binary_search_by_key(id, |task| task.id).is_ok();
         self.custody.retain(alive);

@@ -52,12 +52,6 @@ impl Spent {
         (self.before, self.last) = (then, then);
     }
 
-    /// What it had waited for a CPU at the last look.
-    #[must_use]
-    pub fn waited(&self) -> Nanos {
-        self.seen.1
-    }
-
     /// Per mille of the time of late that it ran, and that it waited for a CPU; `sleeps` is whether it does neither.
     pub fn see(&mut self, now: Counters, sleeps: bool) -> (u32, u32) {
         let seen = std::mem::replace(&mut self.seen, (now.ran, now.waited));

@@ -7,10 +7,6 @@
 //! count on the wrong one; so a node is never given more than there is on the whole machine, and
 //! what counts is the least of the last [`WINDOWS`]: a burst is nothing to make room for, and
 //! capacity that comes and goes would move tasks to and fro.
-//!
-//! Who shares a CPU with one of ours gets half of it and wants it whole. So where no CPU of a node idles, and ours alone
-//! would have room there, what ours wait for a CPU is what others want besides, as far as they have as much: four that
-//! keep four CPUs busy leave no half of one for ours.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,13 +27,9 @@ pub struct Others {
 struct Sample {
     at: Nanos,
     busy: Busy,
-    /// What each of ours had run and waited.
-    ours: BTreeMap<TaskId, (Nanos, Nanos)>,
+    ours: BTreeMap<TaskId, Nanos>,
     own: Nanos,
 }
-
-/// Of a node's CPUs, per mille that may idle where none is to spare: ticks of `/proc/stat` are no finer. Guessed.
-const IDLE_PERMILLE: u64 = 60;
 
 /// Busy time of each CPU.
 pub type Busy = BTreeMap<CpuId, Nanos>;
@@ -48,17 +40,17 @@ impl Others {
         self.before.as_ref().is_none_or(|before| now.since(before.at) >= window)
     }
 
-    /// A new sample: busy time of each CPU before and after the tasks in our care were read, how long these had
-    /// waited for a CPU, and the CPU that we are on, with the time that we took ourselves.
+    /// A new sample: busy time of each CPU before and after the tasks in our care were read, and the CPU
+    /// that we are on, with the time that we took ourselves.
     pub fn sample(
         &mut self,
         now: Nanos,
         (before, after): (Busy, Busy),
-        (tasks, waited): (&[Task], &dyn Fn(TaskId) -> Nanos),
+        tasks: &[Task],
         (cpu, own): (Option<CpuId>, Nanos),
         topology: &Topology,
     ) {
-        let ours = tasks.iter().map(|task| (task.id, (task.cpu_time, waited(task.id)))).collect();
+        let ours = tasks.iter().map(|task| (task.id, task.cpu_time)).collect();
         let halfway = |(cpu, busy): (CpuId, Nanos)| {
             let later = after.get(&cpu).copied().unwrap_or(busy);
             (cpu, Nanos(busy.0 + later.since(busy).0 / 2))
@@ -95,38 +87,24 @@ fn window(
 ) -> Vec<u32> {
     let elapsed = now.at.since(before.at).0.max(1);
     let took = |task: &Task| {
-        let then = before.ours.get(&task.id).map(|(ran, _)| *ran);
+        let then = before.ours.get(&task.id).copied();
         task.cpu_time.since(then.unwrap_or(Nanos(task.cpu_time.0.saturating_sub(elapsed)))).0
     };
-    let waited = |task: &Task| {
-        let (then, now) = (before.ours.get(&task.id), now.ours.get(&task.id));
-        then.zip(now).map_or(0, |((_, then), (_, now))| now.since(*then).0)
-    };
-    let nodes = topology.nodes.len();
-    let (mut busy, mut ours, mut waits) = (Vec::new(), vec![0; nodes], vec![0; nodes]);
+    let (mut busy, mut ours) = (Vec::new(), vec![0; topology.nodes.len()]);
     for node in &topology.nodes {
         let of = |cpu: CpuId| Some(now.busy.get(&cpu)?.since(*before.busy.get(&cpu)?).0);
         busy.push(node.cpus.iter().filter_map(of).sum::<u64>());
     }
-    let of_tasks = tasks.iter().map(|task| (task.last_cpu, took(task), waited(task)));
-    let of_us = own_cpu.map(|cpu| (cpu, now.own.since(before.own).0, 0));
-    for (cpu, time, wait) in of_tasks.chain(of_us) {
+    let of_tasks = tasks.iter().map(|task| (task.last_cpu, took(task)));
+    let of_us = own_cpu.map(|cpu| (cpu, now.own.since(before.own).0));
+    for (cpu, time) in of_tasks.chain(of_us) {
         if let Some(node) = topology.nodes.iter().position(|node| node.cpus.contains(cpu)) {
             ours[node] += time;
-            waits[node] += wait;
         }
     }
     let all = busy.iter().sum::<u64>().saturating_sub(ours.iter().sum());
-    let others = (0..nodes).map(|node| {
-        let others = busy[node].saturating_sub(ours[node]).min(all);
-        let room = topology.nodes[node].cpus.len() as u64 * elapsed;
-        let full = busy[node] >= room / 1000 * (1000 - IDLE_PERMILLE);
-        let fit = ours[node] + waits[node] <= room;
-        let wanted = if full && fit { others.min(waits[node]) } else { 0 };
-        let permille = (others + wanted).min(room).saturating_mul(1000) / elapsed;
-        u32::try_from(permille).unwrap_or(0)
-    });
-    others.collect()
+    let others = busy.iter().zip(&ours).map(|(busy, ours)| busy.saturating_sub(*ours).min(all));
+    others.map(|time| u32::try_from(time.saturating_mul(1000) / elapsed).unwrap_or(0)).collect()
 }
 
 #[cfg(test)]
@@ -135,10 +113,6 @@ mod tests {
     use numaherd_model::scene::Scene;
 
     const SECOND: u64 = 1_000_000_000;
-
-    fn never(_: TaskId) -> Nanos {
-        Nanos(0)
-    }
 
     /// Two nodes of four CPUs; a task of ours on CPU 0 that is always busy, and strangers that
     /// take `share` per mille of CPU 1, from `moved` on of CPU 5.
@@ -156,8 +130,7 @@ mod tests {
             assert!(others.is_due(now, Nanos(SECOND)));
             let busy = BTreeMap::from(busy);
             let nothing = (None, Nanos(0));
-            let ours = (&snapshot.tasks[..], &never as &dyn Fn(_) -> _);
-            others.sample(now, (busy.clone(), busy), ours, nothing, &snapshot.topology);
+            others.sample(now, (busy.clone(), busy), &snapshot.tasks, nothing, &snapshot.topology);
             assert!(!others.is_due(now, Nanos(SECOND)));
         }
         let topology = snapshot.topology.clone();
@@ -189,8 +162,7 @@ mod tests {
             snapshot.tasks[0].cpu_time = Nanos(second * SECOND);
             let busy = BTreeMap::from([(CpuId(4), Nanos(second * SECOND))]);
             let (now, busy) = (Nanos(second * SECOND), (busy.clone(), busy));
-            let ours = (&snapshot.tasks[..], &never as &dyn Fn(_) -> _);
-            others.sample(now, busy, ours, (None, Nanos(0)), &snapshot.topology);
+            others.sample(now, busy, &snapshot.tasks, (None, Nanos(0)), &snapshot.topology);
         }
         let topology = snapshot.topology.clone();
         others.fill(&mut snapshot.nodes, &topology);
@@ -216,8 +188,7 @@ mod tests {
             let own = Nanos((now + takes / 2) * own_permille / 1000);
             let busy = (busy(now), busy(now + takes));
             let us = (Some(CpuId(0)), own);
-            let ours = (&snapshot.tasks[..], &never as &dyn Fn(_) -> _);
-            others.sample(Nanos(now), busy, ours, us, &snapshot.topology);
+            others.sample(Nanos(now), busy, &snapshot.tasks, us, &snapshot.topology);
         }
         let topology = snapshot.topology.clone();
         others.fill(&mut snapshot.nodes, &topology);
@@ -236,37 +207,5 @@ mod tests {
             "{:?}",
             of_eight_tasks(600)
         );
-    }
-
-    /// What is said of others on node 0 of four CPUs, which are busy so much, per mille of all four, while so many of
-    /// ours each run and wait there so much of the time.
-    fn beside(busy_permille: u64, ours: u32, (ran, waits): (u64, u64)) -> u32 {
-        let mut scene = Scene::two_by_four();
-        (0..ours).for_each(|task| scene.task(task + 1, task % 4, 1000));
-        let mut snapshot = scene.snapshot();
-        let mut others = Others::default();
-        for second in 0..4 {
-            let part = |permille: u64| Nanos(second * SECOND / 1000 * permille);
-            snapshot.tasks.iter_mut().for_each(|task| task.cpu_time = part(ran));
-            let busy: Busy = (0..4).map(|cpu| (CpuId(cpu), part(busy_permille))).collect();
-            let waited = |_| part(waits);
-            let tasks = (&snapshot.tasks[..], &waited as &dyn Fn(_) -> _);
-            let (now, nobody) = (Nanos(second * SECOND), (None, Nanos(0)));
-            others.sample(now, (busy.clone(), busy), tasks, nobody, &snapshot.topology);
-        }
-        let topology = snapshot.topology.clone();
-        others.fill(&mut snapshot.nodes, &topology);
-        snapshot.nodes[0].others_permille
-    }
-
-    #[test]
-    fn who_shares_a_cpu_with_one_of_ours_wants_it_whole() {
-        // Four strangers on four CPUs, and one of ours that takes turns with one of them.
-        assert_eq!(beside(1000, 1, (500, 500)), 4000);
-        // One stranger, and four of ours: each CPU is for four fifths ours.
-        assert_eq!(beside(1000, 4, (800, 200)), 1600);
-        // That waits are the strangers' doing is known only if ours alone would have room, and no CPU idles.
-        assert_eq!(beside(1000, 5, (780, 220)), 100);
-        assert_eq!(beside(900, 1, (500, 500)), 3100);
     }
 }
