@@ -53,12 +53,15 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         numad::check(args.workload()?.size_bytes())?;
     }
     let interrupted = interrupt::flag()?;
-    // A host says first what it is in for, and whether it will do.
-    let host = matches!(args.on, On::Host).then(|| HostSite::new(args)).transpose()?;
-    let mut results = Results::create(args)?;
-    let mut site: Box<dyn Site> = match (&args.on, host) {
-        (On::Lab(machine), _) => Box::new(LabSite::boot(args, machine, &interrupted)?),
-        (_, host) => Box::new(host.map_or_else(|| HostSite::new(args), Ok)?),
+    let (mut results, mut site): (Results, Box<dyn Site>) = match &args.on {
+        On::Lab(machine) => {
+            (Results::create(args)?, Box::new(LabSite::boot(args, machine, &interrupted)?))
+        }
+        // It says first what it is in for, and whether it will do.
+        On::Host | On::Sim(_) => {
+            let host = HostSite::new(args)?;
+            (Results::create(args)?, Box::new(host))
+        }
     };
     let progress = Progress::new(args);
     let mut cells = Vec::new();
