@@ -5,24 +5,21 @@
 //! by shared faults; here as one assignment problem solved anew for each snapshot
 //! ([`crate::demand`], [`crate::search`]).
 //!
-//! It waits until most busy tasks have evidence, places everybody it knows (where tasks crowd,
+//! It waits until most busy tasks have evidence ([`waits`]), places everybody it knows (where tasks crowd,
 //! those already right are held, lest the kernel's balancing take them away), and sends regions
 //! after them ([`crate::pages`]). A placed task moves again only for a clear gain and not
 //! within [`SETTLE`] of its last move.
 
 use numaherd_model::{
-    Action, CONVERGED_PERMILLE, EvidenceGrade, Nanos, Pages, Placement, Plan, Reason, Snapshot,
-    Task, Waiting,
+    Action, CONVERGED_PERMILLE, Nanos, Pages, Placement, Plan, Reason, Snapshot, Task,
 };
 
 use crate::bandwidth::Bandwidth;
-use crate::bundles::{Busy, Indices};
-use crate::demand::{Demand, MIN_FAULTS, SHARE, SLIT_UNIT};
+use crate::bundles::Indices;
+use crate::demand::{Demand, SHARE, SLIT_UNIT};
 use crate::mechanisms::Mechanisms;
 use crate::outlook::Outlook;
-use crate::{
-    bundles, early, horizon, interleave, level, pages, relief, search, sharing, turns, whole,
-};
+use crate::{bundles, early, horizon, interleave, level, pages, relief, search, turns, whole};
 use known::Known;
 use reason::reason;
 use rest::Rest;
@@ -30,6 +27,7 @@ use rest::Rest;
 mod known;
 mod reason;
 mod rest;
+mod waits;
 
 /// How long a placed task stays, whatever the evidence says. Guessed: pages need a second or
 /// two to follow, and until they have the evidence is of the old placement.
@@ -42,9 +40,6 @@ const TASK_COST: u64 = SHARE / 100 * 4 * 11 * SLIT_UNIT;
 /// The same once everybody has been placed, as a multiple. Guessed: what a few scans of a handful of
 /// huge pages show goes up and down by a tenth, and a move for that costs more than it brings (shared).
 const PLACED_COST: u64 = 3;
-
-/// Busy tasks that must have evidence before anybody is placed, per mille.
-const ENOUGH_KNOWN_PERMILLE: u64 = 750;
 
 /// How long a task is waited for, since we have known it, until it has shown where its memory is
 /// and whether it shares it. Guessed: a few of the kernel's scans.
@@ -78,6 +73,8 @@ pub struct Herd {
     /// One for each task of the last snapshot, in its order.
     tasks: Vec<Known>,
     rest: Rest,
+    /// Since when those whose memory is known have waited for others.
+    held_up_since: Option<Nanos>,
     /// When faults told of another phase.
     stirred_at: Option<Nanos>,
     /// When it was last looked who is away.
@@ -100,6 +97,7 @@ impl Herd {
             calm_since: None,
             tasks: Vec::new(),
             rest: Rest::default(),
+            held_up_since: None,
             stirred_at: None,
             turns_at: None,
         }
@@ -146,32 +144,6 @@ impl Herd {
         now.since(self.tasks[task].first_seen)
     }
 
-    /// Evidence of most busy tasks, and for each process with several of them, whether they
-    /// share their memory. Tasks that have long shown neither are not waited for.
-    fn waits_for(&self, demand: &Demand, snapshot: &Snapshot) -> Option<Waiting> {
-        let mut together: Vec<Busy> = Vec::new();
-        let (mut known, mut busy) = (0, 0);
-        for (i, task) in demand.tasks.iter().enumerate().filter(|(_, task)| task.claims_cpu) {
-            let has_evidence = task.evidence >= MIN_FAULTS;
-            let new = self.known_for(i, snapshot.time) < PATIENCE;
-            known += u64::from(has_evidence);
-            busy += u64::from(has_evidence || new);
-            if new {
-                together.push((snapshot.tasks[i].process, i));
-            }
-        }
-        if known == 0 || known * 1000 < busy * ENOUGH_KNOWN_PERMILLE {
-            return Some(Waiting::Evidence { known, busy });
-        }
-        if snapshot.grade != EvidenceGrade::HintingFaults {
-            return None;
-        }
-        together.sort_unstable();
-        let process = sharing::unknown(snapshot, &together).next()?;
-        let pairs = snapshot.sharing_of(process).map_or(0, |sharing| sharing.samples);
-        Some(Waiting::Sharing { process, pairs })
-    }
-
     /// Whether every busy task has a place, or none to choose, or has long not shown where its
     /// memory is.
     fn nobody_is_left(&self, demand: &Demand, now: Nanos, crowded: bool) -> bool {
@@ -211,7 +183,7 @@ impl Placement for Herd {
         }
         let strength_permille = demand.strength_permille(&today);
         let mut actions = self.releases(&demand, snapshot);
-        let waiting = self.waits_for(&demand, snapshot);
+        let waiting = self.waits(&demand, snapshot);
         if waiting.is_some() {
             actions.extend(self.early(&demand, &today, snapshot));
             return Plan { actions, strength_permille, waiting, ..Plan::default() };

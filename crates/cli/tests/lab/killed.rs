@@ -8,6 +8,7 @@
 //! when BPF is attached or taken away; the guest then dies of a breakpoint (int3) that is no longer
 //! there. That is the emulator's, not ours: the rounds go on in another guest, and it is said.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -153,6 +154,7 @@ fn both_killed(round: u64) {
 struct Session {
     balancer: Child,
     state: PathBuf,
+    log: PathBuf,
     settings: Vec<String>,
     about: String,
     /// Whether the load was seen to run.
@@ -172,13 +174,16 @@ impl Session {
             std::env::current_exe().unwrap().display(),
         );
         let state = PathBuf::from(format!("/run/rounds/{round}"));
+        let log = PathBuf::from(format!("/run/round-{round}.jsonl"));
         let settings = settings();
         let mut command = Command::new(program());
-        command.args(["balance", "--tune-kernel", "--", "sh", "-c", &load]);
+        command.args(["balance", "--tune-kernel", "--log"]).arg(&log);
+        command.args(["--", "sh", "-c", &load]);
         command.env("NUMAHERD_STATE", &state).env(CPUS, "0-7");
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let told = File::create(log.with_extension("told")).unwrap();
+        command.stdin(Stdio::null()).stdout(told.try_clone().unwrap()).stderr(told);
         let about = format!("{about}: {command:?}");
-        Session { balancer: command.spawn().unwrap(), state, settings, about, begun: false }
+        Session { balancer: command.spawn().unwrap(), state, log, settings, about, begun: false }
     }
 
     /// Affinities that the journal says are changed.
@@ -190,7 +195,23 @@ impl Session {
 
     fn wait_for_a_placement(&self) {
         let placed = wait_until(FIRST_PLACEMENT, || self.placements() > 0);
-        assert!(placed.is_some(), "no task was placed: {}", self.about);
+        assert!(placed.is_some(), "no task was placed: {}\n{}", self.about, self.seen());
+    }
+
+    /// What the balancer said and saw of late, who runs, and how the kernel is set.
+    fn seen(&self) -> String {
+        let text = |path: &Path| std::fs::read_to_string(path).unwrap_or_default();
+        let log = text(&self.log);
+        let lines: Vec<&str> = log.lines().collect();
+        let last = lines[lines.len().saturating_sub(20)..].join("\n");
+        let load = self.load().into_iter().map(|(pid, cpus)| {
+            let stat = text(Path::new(&format!("/proc/{pid}/stat")));
+            format!("{stat}  of {cpus}: {}", processes::arguments(pid))
+        });
+        let load: Vec<String> = load.collect();
+        let told = text(&self.log.with_extension("told"));
+        let settings = settings().join(" ");
+        format!("{told}\n{} events, the last:\n{last}\n{load:#?}\n{settings}", lines.len())
     }
 
     fn supervisors(&self) -> Vec<u32> {
