@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ use numaherd_linux::undo::{Trail, Undone, in_force, undo};
 use numaherd_model::{Change, Journal};
 use numaherd_trace::journal::{remove, state_dir};
 use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
+use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, getrlimit};
 
 /// What descendants of a session carry in their environment, with the run's id.
 pub const MARK: &str = "NUMAHERD_RUN";
@@ -31,6 +33,10 @@ const BEAT: Duration = Duration::from_millis(150);
 
 /// Between two tries to start another supervisor, where that fails.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// The number of the supervisor's pipe, where the limit on open files lets us have it. The kernel's table of a
+/// process's files is as long as its highest number, eight bytes each. Guessed: more than we ever open.
+const HIGHEST_FILE: u64 = 16383;
 
 /// To the supervisor: we live.
 pub const BEATS: u8 = b'b';
@@ -281,9 +287,20 @@ fn supervisor(journal: &Path) -> Command {
     command
 }
 
+/// The pipe under a number above all others. When we are killed the kernel lets go of our files one after another,
+/// those with the highest numbers first (task_work_run, since 4.4), and taking BPF off a busy machine's kernel can
+/// take seconds; our tasks should not wait for that. Where no such number is to be had, they do.
+fn closed_first(pipe: ChildStdin) -> ChildStdin {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let high = limit.saturating_sub(1).min(HIGHEST_FILE);
+    let moved = i32::try_from(high).ok().and_then(|high| fcntl_dupfd_cloexec(&pipe, high).ok());
+    moved.map_or(pipe, ChildStdin::from)
+}
+
 fn supervise(journal: &Path) -> Result<Child> {
     let mut command = supervisor(journal);
     let mut child = command.spawn().context("cannot start the supervisor")?;
+    child.stdin = child.stdin.take().map(closed_first);
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line).context("cannot hear the supervisor")?;
