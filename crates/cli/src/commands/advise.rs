@@ -3,8 +3,9 @@
 //!
 //! It looks as `balance` looks, has herd's plans carried out on paper, and estimates what that is
 //! worth. Where counters tell how much of its time the process waits for memory, the gain is told as
-//! a figure, else as "up to".
+//! a figure, else as "up to". Afterwards, asked again, it lays what it promised beside what has come of it.
 
+mod earlier;
 mod expectation;
 mod projection;
 mod words;
@@ -33,6 +34,7 @@ use crate::args::{AdviseArgs, Format, PAUSE};
 use crate::estimate::{self, Interval};
 use crate::stalls::{self, Stalls};
 use crate::{interrupt, latencies, output};
+use earlier::{Earlier, Shelf};
 use expectation::Distances;
 use projection::{Projection, project};
 use words::{Worth, csv, table, text, unsure};
@@ -83,6 +85,8 @@ struct Advice {
     /// Who says how far nodes are from each other.
     distance_source: &'static str,
     worth_it: bool,
+    /// What it was told before, and what has come of that.
+    earlier: Option<Earlier>,
     finding: Finding,
 }
 
@@ -99,7 +103,8 @@ impl Journal for NoJournal {
 pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let stop = interrupt::flag()?;
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
-    let process = TaskReader::new("/".as_ref()).identify(args.pid)?;
+    let mut reader = TaskReader::new("/".as_ref());
+    let process = reader.identify(args.pid)?;
     let process = process.with_context(|| format!("no process {}", args.pid))?;
     if topology.cpu_nodes().count() < 2 {
         return print(args.output, &Advice::on_one_node(args.pid, &topology));
@@ -147,7 +152,10 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     drop(machine);
     let stalls = look.and_then(|look| look.end(&topology));
     let seen = Looked { seconds: begin.elapsed().as_secs_f64(), evidence, stalls, distances };
-    let advice = advise(args.pid, &snapshot, seen)?;
+    let mut advice = advise(args.pid, &snapshot, seen)?;
+    let shelf = Shelf::of(process, &reader)?;
+    advice.earlier = shelf.compare(&advice);
+    shelf.keep(&advice);
     let printed = print(args.output, &advice)?;
     Ok(interrupt::ended(&stop).unwrap_or(printed))
 }
@@ -188,6 +196,7 @@ impl Advice {
             local_share_counted: None,
             distance_source: "firmware",
             worth_it: false,
+            earlier: None,
             finding: Finding { pid: Some(pid), text: text.into(), command: None },
         }
     }
@@ -307,6 +316,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
         local_share_counted: counted.and_then(|(stalls, _)| stalls.local_share()),
         distance_source: distances.source(),
         worth_it,
+        earlier: None,
         finding: Finding { pid: Some(pid), text, command },
     })
 }

@@ -43,8 +43,12 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
          while [ $(ls /proc/$load/task | wc -l) -lt 5 ]; do sleep 0.2; done
          echo begin; numaherd status --sample 3 -o json > before; echo end
          numaherd status -p $load | sed -n 's/^    //p' > advice
+         numaherd advise -p $load --sample 2 -o json > promised
          sh advice 2> balanced & sleep 9
-         numaherd status -p $load -o json > after; kill $load; wait; echo $load > pid",
+         numaherd status -p $load -o json > after
+         numaherd advise -p $load --sample 2 -o json > kept
+         stat -c %a $HOME/.cache/numaherd/advice/* > mode
+         kill $load; wait; echo $load > pid",
         path()
     );
     let words = ["lab", "run", "--dilation", "4", "--timeout", "280"];
@@ -78,6 +82,15 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
     let after = find("after");
     let balanced = bench.shared("balanced");
     assert!(after["local_share"].as_f64().unwrap() >= 0.9, "{after}\n{balanced}");
+    // All of 300 ns a miss that was more than 100 is saved.
+    let told = |name: &str| -> Value { serde_json::from_str(&bench.shared(name)).unwrap() };
+    let (promised, kept) = (told("promised"), told("kept"));
+    let earlier = &kept["earlier"];
+    assert_eq!(earlier["gain_promised"], promised["gain"], "{promised}\n{kept}");
+    let measured = earlier["gain_measured"].as_f64().unwrap();
+    eprintln!("promised {}, measured {measured:.3}", promised["gain"]);
+    assert!((0.3..0.6).contains(&measured), "{promised}\n{kept}");
+    assert_eq!(bench.shared("mode").trim(), "600");
     bench.left_nothing();
 }
 

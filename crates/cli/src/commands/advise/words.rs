@@ -91,6 +91,9 @@ pub fn table(advice: &Advice) -> String {
     if let Some(command) = &advice.finding.command {
         text += &format!("    {command}\n");
     }
+    if let Some(earlier) = &advice.earlier {
+        text += &format!("{}\n", earlier.text());
+    }
     if let Some(ratio) = advice.remote_ratio {
         let waiting = match advice.waiting_share {
             Some(share) => format!("it waits for memory {} of its time", percent(share)),
@@ -126,7 +129,10 @@ pub fn csv(advice: &Advice) -> Result<String> {
         "gain_to",
         "gain",
         "worth_it",
+        "gain_promised",
+        "gain_measured",
     ]);
+    let earlier = advice.earlier.as_ref();
     let number = |figure: Option<f64>| figure.map_or_else(String::new, |f| f.to_string());
     listing.row([
         advice.pid.to_string(),
@@ -143,6 +149,8 @@ pub fn csv(advice: &Advice) -> Result<String> {
         number(advice.gain_interval.map(|[_, to]| to)),
         number(advice.gain),
         advice.worth_it.to_string(),
+        number(earlier.and_then(|earlier| earlier.gain_promised)),
+        number(earlier.and_then(|earlier| earlier.gain_measured)),
     ]);
     Ok(listing.csv()?)
 }
