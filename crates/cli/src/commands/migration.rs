@@ -17,6 +17,7 @@ use crate::args::{Format, MigrationArgs, PagesArg};
 use crate::output::{self, Pages};
 use mover::{Mover, Size};
 
+mod gate;
 mod graph;
 mod mover;
 

@@ -1,6 +1,5 @@
 //! Moving memory: by threads at once, by one call of the kernel's, and copying it.
 
-use std::sync::Barrier;
 use std::thread;
 use std::time::Instant;
 
@@ -11,6 +10,8 @@ use numaherd_linux::sys::{affinity, mempolicy};
 use numaherd_mempolicy::{Mode, Request};
 use numaherd_model::{CpuId, Nanos, NodeId, NodeSet};
 use numaherd_sampling::{Stack, Stacks};
+
+use super::gate::{Gate, Pass};
 
 /// Of what is to be huge, so much, in per cent, has to be.
 const HUGE_PERCENT: u64 = 90;
@@ -116,8 +117,8 @@ impl Mover {
         act: impl Fn(&mut T) -> Result<()> + Sync,
         count: impl Fn(&T) -> Result<u64> + Sync,
     ) -> Result<Done> {
-        let barrier = Barrier::new(threads);
-        let work = |nth: usize| -> Result<(u64, f64, Vec<Stack>, u64)> {
+        let gate = Gate::new(threads);
+        let work = |nth: usize, pass: Pass<'_>| -> Result<(u64, f64, Vec<Stack>, u64)> {
             let cpu = self.cpus[nth % self.cpus.len()];
             let pinned = affinity::set(0, &[cpu].into_iter().collect());
             let ready = pinned.map_err(anyhow::Error::from).and_then(|()| {
@@ -125,7 +126,7 @@ impl Mover {
                 Ok((ready, look.map(Stacks::of_this_thread).transpose()?))
             });
             // Here and below also whoever has failed: the others wait for it.
-            barrier.wait();
+            pass.wait();
             let acted = ready.and_then(|(mut ready, mut stacks)| {
                 stacks.as_mut().map_or(Ok(()), Stacks::start)?;
                 let begin = Instant::now();
@@ -137,16 +138,22 @@ impl Mover {
                 Ok((ready, seconds, stacks))
             });
             // Nobody gives memory back while others act: they would wait for it.
-            barrier.wait();
+            pass.wait();
             let (ready, seconds, stacks) = acted?;
             let (stacks, lost) = stacks.map(Stacks::finish).unwrap_or_default();
             Ok((count(&ready)?, seconds, stacks, lost))
         };
         let work = &work;
         let results: Result<Vec<_>> = thread::scope(|scope| {
-            let start = |nth| thread::Builder::new().spawn_scoped(scope, move || work(nth));
-            let workers: Vec<_> = (0..threads).map(start).collect();
-            workers.into_iter().map(|worker| joined(worker?)).collect()
+            let start =
+                |(nth, pass)| thread::Builder::new().spawn_scoped(scope, move || work(nth, pass));
+            let passes: Vec<Pass<'_>> = (0..threads).map(|_| gate.pass()).collect();
+            // Whatever comes of one: the others are waited for.
+            let workers: Vec<_> = passes.into_iter().enumerate().map(start).collect();
+            let joined = |worker: std::io::Result<_>| {
+                joined(worker.context("a thread that moves memory cannot be started")?)
+            };
+            workers.into_iter().map(joined).collect()
         });
         let results = results?;
         let bytes: u64 = results.iter().map(|(bytes, ..)| bytes).sum();
@@ -247,6 +254,8 @@ fn huge_between(smaps: &str, start: u64, end: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use super::*;
 
     #[test]
@@ -272,13 +281,14 @@ mod tests {
     fn one_that_fails_does_not_leave_the_others_waiting() {
         let cpus: Vec<CpuId> = affinity::get(0).unwrap().iter().collect();
         let mover = Mover { bytes: 4096, from: NodeId(0), to: NodeId(1), cpus };
-        let first = std::sync::atomic::AtomicBool::new(true);
-        let prepare = || match first.swap(false, std::sync::atomic::Ordering::Relaxed) {
-            true => bail!("not this one"),
-            false => Ok(()),
+        let told = |fails: fn() -> Result<()>| {
+            let first = AtomicBool::new(true);
+            let prepare = || if first.swap(false, Ordering::Relaxed) { fails() } else { Ok(()) };
+            let told = mover.together(3, None, prepare, |()| Ok(()), |()| Ok(1));
+            told.err().unwrap().to_string()
         };
-        let told = mover.together(3, None, prepare, |()| Ok(()), |()| Ok(1));
-        assert_eq!(told.err().unwrap().to_string(), "not this one");
+        assert_eq!(told(|| bail!("not this one")), "not this one");
+        assert_eq!(told(|| panic!("nor this one")), "a thread that moves memory panicked");
         let done = mover.together(3, None, || Ok(()), |()| Ok(()), |()| Ok(5)).unwrap();
         assert!(done.bytes_per_second > 0.0 && done.stacks.is_empty() && done.lost == 0);
     }
