@@ -288,8 +288,8 @@ fn supervisor(journal: &Path) -> Command {
 }
 
 /// The pipe under a number above all others. When we are killed the kernel lets go of our files one after another,
-/// those with the highest numbers first (task_work_run, since 4.4), and taking BPF off a busy machine's kernel can
-/// take seconds; our tasks should not wait for that. Where no such number is to be had, they do.
+/// those with the highest numbers first (task_work_run, since its commit c82199061009), and taking BPF off a busy
+/// machine's kernel can take seconds; our tasks should not wait for that. Where no such number is to be had, they do.
 fn closed_first(pipe: ChildStdin) -> ChildStdin {
     let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
     let high = limit.saturating_sub(1).min(HIGHEST_FILE);
