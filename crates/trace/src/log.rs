@@ -21,15 +21,21 @@ pub struct RunLog {
 /// A log ends here: a run may go on for months. Guessed.
 const MOST_BYTES: u64 = 64 << 20;
 
+/// A new file, or an emptied one, that only its owner may read.
+///
+/// # Errors
+/// It cannot be created.
+pub fn create_private(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+}
+
 impl RunLog {
     /// Writes to a new file that only its owner may read, or nowhere.
     ///
     /// # Errors
     /// The file cannot be created.
     pub fn create(path: Option<&Path>) -> io::Result<RunLog> {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o600);
-        let file = path.map(|path| options.open(path)).transpose()?;
+        let file = path.map(create_private).transpose()?;
         Ok(RunLog { file, begin: Instant::now(), bytes: 0 })
     }
 

@@ -26,9 +26,7 @@ impl Herd {
         let now = snapshot.time;
         let waiting = self.waits_for(demand, snapshot);
         // Where nobody is known, nobody is held up.
-        let is_anybody =
-            demand.tasks.iter().any(|task| task.claims_cpu && task.evidence >= MIN_FAULTS);
-        let holds_up = waiting.is_some() && is_anybody;
+        let holds_up = !matches!(waiting, None | Some(Waiting::Evidence { known: 0, .. }));
         self.held_up_since = holds_up.then(|| self.held_up_since.unwrap_or(now));
         let is_enough = |since: Nanos| now.since(since) >= PATIENCE;
         waiting.filter(|_| !self.held_up_since.is_some_and(is_enough))

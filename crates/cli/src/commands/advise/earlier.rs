@@ -8,15 +8,14 @@
 //! the share is `w′`. That knows nothing of distances or of what was promised. Example: 60 % then and 20 % now
 //! is half the time. Where nobody counts, local shares tell from what to what it can be.
 
-use std::fs::OpenOptions;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use numaherd_lab::kernel::cache_dir;
 use numaherd_linux::process::TaskReader;
 use numaherd_model::ProcessId;
+use numaherd_trace::create_private;
 use serde::{Deserialize, Serialize};
 
 use super::Advice;
@@ -91,12 +90,9 @@ impl Shelf {
         let Some(promise) = Promise::of(advice, boot, now()).filter(|_| advice.worth_it) else {
             return;
         };
-        let write = |path: &Path| {
-            let mut options = OpenOptions::new();
-            options.write(true).create(true).truncate(true).mode(0o600);
-            options.open(path)?.write_all(&serde_json::to_vec(&promise)?)
-        };
-        let kept = runs::next(&self.folder, &self.name()).and_then(|path| write(&path));
+        let write =
+            |path: PathBuf| create_private(&path)?.write_all(&serde_json::to_vec(&promise)?);
+        let kept = runs::next(&self.folder, &self.name()).and_then(write);
         if let Err(error) = kept {
             say!("numaherd: the advice cannot be compared with what comes of it later: {error}");
         }
@@ -198,6 +194,8 @@ fn ago(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use numaherd_model::scene::Scene;
 
     use super::*;

@@ -1,5 +1,6 @@
 //! Moving memory: by threads at once, by one call of the kernel's, and copying it.
 
+use std::io;
 use std::thread;
 use std::time::Instant;
 
@@ -150,9 +151,6 @@ impl Mover {
             let passes: Vec<Pass<'_>> = (0..threads).map(|_| gate.pass()).collect();
             // Whatever comes of one: the others are waited for.
             let workers: Vec<_> = passes.into_iter().enumerate().map(start).collect();
-            let joined = |worker: std::io::Result<_>| {
-                joined(worker.context("a thread that moves memory cannot be started")?)
-            };
             workers.into_iter().map(joined).collect()
         });
         let results = results?;
@@ -204,7 +202,8 @@ impl Mover {
     }
 }
 
-fn joined<T>(worker: thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+fn joined<T>(started: io::Result<thread::ScopedJoinHandle<'_, Result<T>>>) -> Result<T> {
+    let worker = started.context("a thread that moves memory cannot be started")?;
     worker.join().unwrap_or_else(|_| bail!("a thread that moves memory panicked"))
 }
 
