@@ -38,19 +38,24 @@ pub fn run(setting: &Setting, count: usize, unit: Unit) -> Result<Measured, Work
     Ok(harvest.measured(unit, start_ns, begin.elapsed().as_secs_f64()))
 }
 
-/// One of the processes: talks to [`run`] over standard input and output.
+/// One of the processes: talks to [`run`] over standard input and output, and ends with the process that
+/// started it, however that ends.
 pub fn part(setting: &Setting, job: &Job) -> Result<(), WorkloadError> {
     let gone = || system("the workload's first process is gone");
+    // Where that has ended already, nothing is heard below.
+    sys::end_with_parent().map_err(system("prctl"))?;
+    let say = |line: &str| {
+        let mut out = std::io::stdout().lock();
+        writeln!(out, "{line}").and_then(|()| out.flush()).map_err(gone())
+    };
     let harvest = job.run(setting, || {
-        println!("ready");
-        std::io::stdout().flush().map_err(gone())?;
+        say("ready")?;
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line).map_err(gone())?;
         let told = line.trim().strip_prefix("go ").and_then(|ns| ns.parse().ok());
         told.ok_or_else(|| gone()(std::io::ErrorKind::UnexpectedEof.into()))
     })?;
-    println!("ended {}", harvest.to_line());
-    Ok(())
+    say(&format!("ended {}", harvest.to_line()))
 }
 
 /// A process of the workload, as its starter sees it; ended when dropped.

@@ -1,6 +1,10 @@
 //! Every workload runs here, small, and counts exactly the work it was asked for. That it was
 //! done, each workload's own tests show.
 
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::transcript::{numaherd, run};
@@ -42,6 +46,31 @@ const WORK: &[(&[&str], u64)] = &[
     (&["shared", "--threads", "4", "--size", "1M", "--loops", "3"], 3 << 20),
     (&["hugetlb", "--threads", "2", "--size", "4M", "--loops", "3"], 12 << 20),
 ];
+
+/// The processes that a process has started.
+fn children(pid: u32) -> Vec<String> {
+    let listed = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
+    listed.split_ascii_whitespace().map(str::to_string).collect()
+}
+
+/// The others hold its standard error open, which so ends when all have ended; left to themselves they would work
+/// on and then have nobody to tell.
+#[test]
+fn a_workload_of_several_processes_ends_with_its_first() {
+    let words = ["bench", "numa01", "--threads", "2", "--size", "1M", "--seconds", "20"];
+    let mut first = numaherd(&words).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let threads =
+        |pid: &String| std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
+    while children(first.id()).iter().filter(|pid| threads(pid) > 1).count() < 2 {
+        assert!(first.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    first.kill().unwrap();
+    let mut told = String::new();
+    first.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    first.wait().unwrap();
+    assert_eq!(told, "");
+}
 
 #[test]
 fn every_workload_does_the_work_it_was_asked_for() {

@@ -60,7 +60,7 @@ fn every_workload_runs_under_every_tie_on_two_nodes() {
 /// Two of eight threads are remote after the slices were passed on, so 14 of 16 halves are local, and
 /// the slowest thread needs (1 + 1.95) ÷ 2 under bind and 1.95 under inverse.
 #[test]
-#[ignore = "needs QEMU and minutes: make lab-test"]
+#[ignore = "needs QEMU and minutes: make phases-test"]
 fn the_bind_of_phases_is_the_best_that_stays() {
     let bench = Bench::new();
     let words = ["compare", "phases", "--loops", "40", "--runs", "1", "-o", "json"];
