@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub use interval::LookInterval;
-pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs};
+pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs, TopArgs};
 pub use measure::Measure;
 pub use placement::{Compared, Placement};
 pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate, SimulatePft};
@@ -48,6 +48,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Who runs where, where its memory is, what that costs, what to do
     Status(StatusArgs),
+    /// The same again and again, as it changes
+    Top(TopArgs),
     /// Run one workload here, once
     #[command(
         after_help = "Also, with options of their own (--help): numaherd bench pft, the page fault test, and numaherd bench migration, how fast memory moves between nodes."

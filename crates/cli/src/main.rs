@@ -119,6 +119,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Policy(args) => commands::policy::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Status(args) => commands::status::run(&args),
+        Command::Top(args) => commands::top::run(&args),
         Command::Bench(args) => commands::bench::run(&args),
         Command::Compare(args) => commands::compare::run(&args),
         Command::Reproduce(args) => commands::reproduce::run(&args),

@@ -30,6 +30,14 @@ impl Listing {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
+    /// Adds a column before the one at `index`, or at the end; one cell for each row.
+    pub fn column(&mut self, index: usize, head: &str, cells: impl IntoIterator<Item = String>) {
+        self.head.insert(index.min(self.head.len()), head.into());
+        for (row, cell) in self.rows.iter_mut().zip(cells) {
+            row.insert(index.min(row.len()), cell);
+        }
+    }
+
     /// Whether there is no row.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -75,5 +83,14 @@ mod tests {
         assert_eq!(listing.csv().unwrap(), "pid,told\n7,\"here, and \"\"there\"\"\"\n");
         listing.row(["8"]);
         assert!(listing.csv().is_err());
+    }
+
+    #[test]
+    fn a_column_comes_before_the_one_it_was_told_or_at_the_end() {
+        let mut listing = Listing::new(["b"]);
+        listing.row(["2"]);
+        listing.column(9, "c", ["3".to_string()]);
+        listing.column(0, "a", ["1".to_string()]);
+        assert_eq!(listing.csv().unwrap(), "a,b,c\n1,2,3\n");
     }
 }

@@ -26,6 +26,22 @@ pub struct StatusArgs {
     pub output: Format,
 }
 
+#[derive(Args)]
+pub struct TopArgs {
+    /// This process and its descendants (repeatable) [default: the busiest]
+    #[arg(short, long, value_name = "PID", value_parser = parse_pid)]
+    pub pid: Vec<u32>,
+    /// A look is over so many seconds
+    #[arg(short, long, value_name = "SECONDS", default_value = "2", value_parser = parse_sample)]
+    pub interval: f64,
+    /// End after so many looks
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub times: Option<u64>,
+    /// How to print it; JSON is a line for each look
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Format,
+}
+
 /// A process's id.
 pub(super) fn parse_pid(text: &str) -> Result<u32, String> {
     let pid = text.parse().ok().filter(|pid| *pid > 0);

@@ -25,5 +25,6 @@ mod silence;
 pub mod simulate;
 mod site;
 pub mod status;
+pub mod top;
 pub mod topology;
 pub mod tracing;

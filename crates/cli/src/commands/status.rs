@@ -33,7 +33,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let rows = findings::rows(&seen);
     let found = findings::findings(&seen, &rows, &machine);
     let printed = output::print(&match args.output {
-        Format::Table => table(&seen, &rows, &found),
+        Format::Table => table(&seen, &processes(&rows), &rows, &found),
         Format::Json => output::json(&as_json(&seen, &rows, &found))?,
         Format::Csv => spreadsheet(&rows).csv()?,
     })?;
@@ -52,10 +52,11 @@ pub fn machine(sampled: Option<f64>) -> Result<Machine> {
     })
 }
 
-fn table(seen: &Seen, rows: &[Row<'_>], found: &[Finding]) -> String {
+/// Nodes, processes, costs and findings, for people.
+pub fn table(seen: &Seen, listed: &Listing, rows: &[Row<'_>], found: &[Finding]) -> String {
     let mut text = nodes(seen);
     if !rows.is_empty() {
-        text += &format!("\n{}", processes(rows).table());
+        text += &format!("\n{}", listed.table());
         text += &told_of_costs(seen, rows);
     }
     if seen.others > 0 {
@@ -92,7 +93,8 @@ fn nodes(seen: &Seen) -> String {
     grid(["node", "cpus", "cpus used", "memory", "free"], rows)
 }
 
-fn processes(rows: &[Row<'_>]) -> Listing {
+/// A line for each, for people.
+pub fn processes(rows: &[Row<'_>]) -> Listing {
     let mut listing = Listing::new([
         "pid",
         "command",
@@ -137,7 +139,7 @@ fn processes(rows: &[Row<'_>]) -> Listing {
 }
 
 /// For programs: bytes and parts of one. What is by node is `node=amount`, apart by blanks.
-fn spreadsheet(rows: &[Row<'_>]) -> Listing {
+pub fn spreadsheet(rows: &[Row<'_>]) -> Listing {
     let mut listing = Listing::new([
         "pid",
         "command",
@@ -199,7 +201,8 @@ fn told_of_costs(seen: &Seen, rows: &[Row<'_>]) -> String {
     )
 }
 
-fn as_json(seen: &Seen, rows: &[Row<'_>], found: &[Finding]) -> Value {
+/// All that was seen, for programs.
+pub fn as_json(seen: &Seen, rows: &[Row<'_>], found: &[Finding]) -> Value {
     let by_node = |parts: Vec<(NodeId, u64)>, name: &str| -> Vec<Value> {
         parts.into_iter().map(|(node, weight)| json!({"node": node, name: weight})).collect()
     };

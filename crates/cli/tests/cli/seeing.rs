@@ -1,7 +1,11 @@
 //! `doctor`, `status`, `advise` and `explain` on this host: what they say on any machine, with and
 //! without nodes, and to whoever asks for something that is not there.
 
-use crate::transcript::{numaherd, run};
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::transcript::{feed, numaherd, program, run};
 use crate::{as_nobody, is_root, skip};
 
 /// A run's log, as balance writes it: its lines are a format that outlives a version.
@@ -33,6 +37,51 @@ fn doctor_says_what_to_do_wherever_something_is_missing() {
     // Capabilities and commands are in it, too.
     assert_eq!(csv.stdout.lines().count(), 1 + findings.len() + 6 + 4, "{csv}");
     assert!(csv.stdout.contains("\nCAP_SYS_NICE,"), "{csv}");
+}
+
+/// One look after the other: JSON by line, CSV below one head; it ends when those have that it was told of.
+#[test]
+fn top_looks_again_and_again() {
+    let top = |more: &[&str]| run(&mut numaherd(&[&["top", "--interval", "0.1"], more].concat()));
+    let ours = std::process::id();
+    let pid = ours.to_string();
+    let json = top(&["-n", "3", "-p", &pid, "-o", "json"]).ends_with(0);
+    let looks: Vec<Value> =
+        json.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(looks.len(), 3, "{json}");
+    let at = |look: &Value| look["at_seconds"].as_f64().unwrap();
+    assert!(looks.windows(2).all(|pair| at(&pair[0]) < at(&pair[1])), "{json}");
+    // With what other tests have it start meanwhile.
+    let is_it = |process: &Value| process["pid"] == ours;
+    let sees = |look: &Value| look["processes"].as_array().unwrap().iter().any(is_it);
+    assert!(looks.iter().all(sees), "{json}");
+    let csv = top(&["-n", "2", "-p", &pid, "-o", "csv"]).ends_with(0);
+    let heads = csv.stdout.lines().filter(|line| line.starts_with("at_seconds,pid,")).count();
+    assert!(heads == 1 && csv.stdout.lines().count() >= 3, "{csv}");
+
+    let mut sleeper = Command::new("sleep").arg("1").spawn().unwrap();
+    let pid = sleeper.id().to_string();
+    let waits = std::thread::spawn(move || sleeper.wait());
+    let table = top(&["-p", &pid]).ends_with(0);
+    waits.join().unwrap().unwrap();
+    assert!(table.stdout.contains("local lately"), "{table}");
+    let table = table.tells(&["no process that was named is left"]);
+    assert!(table.stdout.starts_with("after 0."), "{table}");
+    top(&["-p", &pid]).refuses(1, &["no process", &pid]);
+    top(&["-n", "0"]).refuses(2, &["--times"]);
+}
+
+/// On a terminal it has a screen of its own until q is pressed, and gives back what was there.
+#[test]
+fn top_has_a_screen_of_its_own_on_a_terminal() {
+    let line = format!("{} top --interval 0.1", program());
+    // util-linux's script is a terminal with our pipe as its keyboard.
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "/dev/null"]);
+    let transcript = feed(&mut command, "q");
+    assert_eq!(transcript.code, 0, "{transcript}");
+    let (_, shown) = transcript.stdout.split_once("\x1b[?1049h").unwrap();
+    assert!(shown.ends_with("\x1b[?25h\x1b[?1049l"), "{transcript}");
 }
 
 /// Doctor looks and leaves nothing: not even the folder that journals would be in.

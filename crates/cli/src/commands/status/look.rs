@@ -94,8 +94,19 @@ impl Process {
     }
 }
 
-/// Looks at these processes and their descendants, or at the busiest.
+/// Looks at these processes and their descendants, or at the busiest; at their faults too where it is to be for long.
 pub fn look(pids: &[u32], sample: Option<Duration>, stop: &AtomicBool) -> Result<Seen> {
+    look_for(pids, sample.unwrap_or(GLANCE), sample.is_some(), stop)
+}
+
+/// The same for about so long, without their faults.
+pub fn watch(pids: &[u32], time: Duration, stop: &AtomicBool) -> Result<Seen> {
+    // It takes a glance to find the busiest.
+    let finding = if pids.is_empty() { GLANCE } else { Duration::ZERO };
+    look_for(pids, time.saturating_sub(finding).max(TICK), false, stop)
+}
+
+fn look_for(pids: &[u32], time: Duration, sampled: bool, stop: &AtomicBool) -> Result<Seen> {
     let root = Path::new("/");
     let mut watch = Watch::new(numaherd_linux::topology::read(root)?);
     for &pid in pids {
@@ -103,16 +114,14 @@ pub fn look(pids: &[u32], sample: Option<Duration>, stop: &AtomicBool) -> Result
     }
     let chosen = if pids.is_empty() { watch.busiest()? } else { watch.trees(pids)? };
     let one_node = watch.topology.nodes.len() < 2;
-    let (mut stream, no_faults) = match sample {
-        Some(_) if !one_node => open(&chosen.pids),
-        _ => (None, None),
-    };
+    let (mut stream, no_faults) =
+        if sampled && !one_node { open(&chosen.pids) } else { (None, None) };
     let begin = Instant::now();
     watch.last.clear();
     watch.ran.clear();
     watch.tick(&chosen.pids)?;
     let mut faults = Vec::new();
-    while begin.elapsed() < sample.unwrap_or(GLANCE) && !stop.load(Ordering::Relaxed) {
+    while begin.elapsed() < time && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         watch.tick(&chosen.pids)?;
         if let Some(stream) = &mut stream {

@@ -1,0 +1,109 @@
+//! A terminal's other screen, on which each picture replaces the last; what was there before comes back.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use rustix::termios::{
+    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
+};
+
+/// The other screen without its cursor, and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// Of a terminal that does not tell its size.
+const USUAL: (u16, u16) = (24, 80);
+
+/// The screen, while we have it.
+pub struct Screen {
+    /// The keyboard's settings of before, if there is one.
+    before: Option<Termios>,
+    quits: Arc<AtomicBool>,
+}
+
+impl Screen {
+    /// Where results go to a terminal. `stop` is set when the user presses `q`.
+    pub fn open(stop: &Arc<AtomicBool>) -> Result<Option<Screen>> {
+        if !io::stdout().is_terminal() {
+            return Ok(None);
+        }
+        let mut screen = Screen { before: None, quits: Arc::default() };
+        if io::stdin().is_terminal() {
+            let before = tcgetattr(io::stdin()).context("cannot read the terminal's settings")?;
+            let mut keys = before.clone();
+            keys.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            // Whoever is stopped by Ctrl-Z would leave this screen to the shell.
+            keys.special_codes[SpecialCodeIndex::VSUSP] = 0;
+            keys.special_codes[SpecialCodeIndex::VMIN] = 0;
+            keys.special_codes[SpecialCodeIndex::VTIME] = 1;
+            tcsetattr(io::stdin(), OptionalActions::Now, &keys)
+                .context("cannot set the terminal up")?;
+            screen.before = Some(before);
+            let (stop, quits) = (Arc::clone(stop), Arc::clone(&screen.quits));
+            std::thread::spawn(move || listen(&stop, &quits));
+        }
+        write(ENTER)?;
+        Ok(Some(screen))
+    }
+
+    /// Whether the user is the one who ends it.
+    pub fn quits(&self) -> bool {
+        self.quits.load(Ordering::Relaxed)
+    }
+
+    /// What fits of a text.
+    pub fn draw(&self, text: &str) -> Result<()> {
+        let size = tcgetwinsize(io::stdout()).map_or(USUAL, |size| (size.ws_row, size.ws_col));
+        write(&picture(text, if size.0 == 0 || size.1 == 0 { USUAL } else { size }))
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // Nothing can be done about a terminal that has gone.
+        let _ = write(LEAVE);
+        if let Some(before) = &self.before {
+            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
+        }
+    }
+}
+
+/// Waits for the key, a tenth of a second at a time.
+fn listen(stop: &AtomicBool, quits: &AtomicBool) {
+    let mut key = [0];
+    while !stop.load(Ordering::Relaxed) {
+        match rustix::io::read(io::stdin(), &mut key) {
+            Ok(1) if key == *b"q" => {
+                quits.store(true, Ordering::Relaxed);
+                stop.store(true, Ordering::Relaxed);
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn write(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the result")
+}
+
+/// From the upper left on, each line cut and the rest of it empty, nothing scrolled.
+fn picture(text: &str, (rows, columns): (u16, u16)) -> String {
+    let lines = text.lines().take(rows.into());
+    let cut = lines.map(|line| line.chars().take(columns.into()).collect::<String>() + "\x1b[K");
+    format!("\x1b[H{}\x1b[J", cut.collect::<Vec<_>>().join("\r\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_picture_is_no_larger_than_the_screen() {
+        assert_eq!(picture("abc\ndef\nghi\n", (2, 2)), "\x1b[Hab\x1b[K\r\nde\x1b[K\x1b[J");
+        assert_eq!(picture("abc\n", (9, 9)), "\x1b[Habc\x1b[K\x1b[J");
+    }
+}
