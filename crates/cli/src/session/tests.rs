@@ -42,6 +42,24 @@ fn one_session_at_a_time_sets_knobs_but_for_those_that_started_it() {
     assert_eq!(alone(), Ok(()), "nobody is there any more");
 }
 
+/// Whoever started it may never take note of its end, as the first process of many a container; what it left is to be
+/// put back all the same.
+#[test]
+fn a_session_that_was_killed_and_is_not_buried_is_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut reader = TaskReader::new("/".as_ref());
+    let mut killed = Command::new("sleep").arg("60").spawn().unwrap();
+    begun(dir.path(), &mut reader, "killed", killed.id(), false);
+    let left = left_behind(dir.path()).unwrap().journals.remove(0);
+    assert!(is_alive(&left, &mut reader).unwrap());
+    killed.kill().unwrap();
+    while !reader.stat(killed.id(), killed.id()).unwrap().unwrap().is_dead() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!is_alive(&left, &mut reader).unwrap());
+    killed.wait().unwrap();
+}
+
 /// A process that hears all it is told, or ends at once.
 fn child(hears: bool) -> Child {
     let mut command = Command::new(if hears { "cat" } else { "true" });
