@@ -175,7 +175,7 @@ impl Session {
     /// supervisor.
     pub fn finish(self, keep: bool) -> Result<Undone> {
         self.pulse.closing();
-        let left = LeftBehind::read(&self.path)?;
+        let left = self.journal.0.borrow().left().context("cannot read the undo journal")?;
         let left = if keep { left.map(LeftBehind::settings) } else { left };
         let undone = left.map_or_else(Undone::default, |left| undo_left(&left, false));
         if keep {
