@@ -1,7 +1,10 @@
 //! `doctor`, `status`, `advise` and `explain` on this host: what they say on any machine, with and
 //! without nodes, and to whoever asks for something that is not there.
 
-use crate::transcript::{numaherd, run};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::transcript::{feed, numaherd, run};
 use crate::{as_nobody, is_root, skip};
 
 /// A run's log, as balance writes it: its lines are a format that outlives a version.
@@ -123,6 +126,12 @@ fn a_run_is_explained() {
     assert!(action.contains("95.0 % of what it uses lies there"), "{action}");
     let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
     assert!(page.stdout.contains("12 in use at that moment"), "{page}");
+    let unpacked = feed(&mut numaherd(&["explain", "/dev/stdin"]), LOG).ends_with(0);
+    assert!(unpacked.stdout.contains("1 tasks placed"), "{unpacked}");
+    let odd = dir.path().join(OsStr::from_bytes(b"run\xff.jsonl"));
+    std::fs::write(&odd, LOG).unwrap();
+    let json = run(numaherd(&["explain", "-o", "json"]).arg(&odd)).ends_with(0).json();
+    assert_eq!(json["summary"]["tasks_placed"], 1, "{json}");
     let never = explain(&["--task", "72"]);
     assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
 }
