@@ -107,6 +107,34 @@ fn status_works_for_an_ordinary_user() {
     assert!(processes.iter().any(|p| p["pid"] == std::process::id()), "{json}");
 }
 
+/// A list of threads (`ps -L`, `top -H`) has their ids in place of a process's, and the kernel answers to those.
+#[test]
+fn a_thread_is_not_taken_for_a_process() {
+    let told = || {
+        let link = std::fs::read_link("/proc/thread-self").unwrap();
+        let tid = link.file_name().unwrap().to_str().unwrap();
+        let of = format!("{tid} is a thread of process {}", std::process::id());
+        for command in ["status", "advise", "balance"] {
+            run(&mut numaherd(&[command, "-p", tid])).refuses(1, &[&of]);
+        }
+    };
+    std::thread::spawn(told).join().unwrap();
+}
+
+/// Nobody waits for a process that has ended and is not buried.
+#[test]
+fn a_process_that_has_ended_is_told_as_such() {
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    let pid = ended.id().to_string();
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    for command in ["advise", "balance"] {
+        run(&mut numaherd(&[command, "-p", &pid])).refuses(1, &["has ended", &pid]);
+    }
+    ended.wait().unwrap();
+}
+
 /// A run is told by task, by page, and as a whole, though its last line is torn.
 #[test]
 fn a_run_is_explained() {
