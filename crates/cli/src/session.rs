@@ -175,7 +175,7 @@ impl Session {
     /// supervisor.
     pub fn finish(self, keep: bool) -> Result<Undone> {
         self.pulse.closing();
-        let left = LeftBehind::read(&self.path)?;
+        let left = self.journal.0.borrow().left().context("cannot read the undo journal")?;
         let left = if keep { left.map(LeftBehind::settings) } else { left };
         let undone = left.map_or_else(Undone::default, |left| undo_left(&left, false));
         if keep {
@@ -372,9 +372,11 @@ pub fn readable(dir: &Path) -> Result<Vec<LeftBehind>> {
     Ok(found.journals)
 }
 
-/// Whether the session that wrote it, of this boot, still runs.
+/// Whether the session that wrote it, of this boot, still runs. One that was killed is there until whoever started it
+/// takes note, which may be never.
 pub fn is_alive(left: &LeftBehind, reader: &mut TaskReader) -> Result<bool> {
-    Ok(reader.stat(left.pid, left.pid)?.is_some_and(|stat| stat.id.start == left.start))
+    let stat = reader.stat(left.pid, left.pid)?;
+    Ok(stat.is_some_and(|stat| stat.id.start == left.start && !stat.is_dead()))
 }
 
 /// Undoes what one journal holds.

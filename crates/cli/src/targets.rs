@@ -19,21 +19,47 @@ const LOOK: Duration = Duration::from_secs(2);
 /// thread that is less than 250 per mille busy.
 const BUSY_PERMILLE: u64 = 100;
 
+/// The process of this id.
+///
+/// # Errors
+/// There is none.
+pub fn named(reader: &mut TaskReader, pid: u32) -> Result<ProcessId> {
+    let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
+    // The kernel has a folder for every thread as if it were a process, though it lists none of them; but what it tells
+    // of faults is by process, and of that id there would be none for ever.
+    if let Some(tgid) = reader.tgid(pid)?.filter(|tgid| *tgid != pid) {
+        bail!("{pid} is a thread of process {tgid}: give that");
+    }
+    Ok(process)
+}
+
 /// A process that can be looked after: it exists and we may change its affinity.
 ///
 /// # Errors
 /// There is none, or it is not ours to place.
 pub fn one(pid: u32) -> Result<ProcessId> {
-    let mut reader = TaskReader::new("/".as_ref());
     ensure!(
         pid != std::process::id(),
         "process {pid} is this very run: it does not look after itself"
     );
-    let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
-    if reader.threads(pid)?.is_none_or(|threads| threads.is_empty()) {
-        bail!("process {pid} has no threads");
-    }
+    let process = alive(&mut TaskReader::new("/".as_ref()), pid)?;
     affinity::may_set(pid).with_context(|| format!("process {pid} cannot be balanced"))?;
+    Ok(process)
+}
+
+/// The same, if it has a thread that can be placed. The first may have ended before others.
+///
+/// # Errors
+/// There is none, or it has ended, or is a thread of the kernel's.
+pub fn alive(reader: &mut TaskReader, pid: u32) -> Result<ProcessId> {
+    let process = named(reader, pid)?;
+    let mut alive = false;
+    for tid in reader.threads(pid)?.unwrap_or_default() {
+        let Some(stat) = reader.stat(pid, tid)? else { continue };
+        ensure!(!stat.is_kernels, "process {pid} is the kernel's own, and nobody's to place");
+        alive |= !stat.is_dead();
+    }
+    ensure!(alive, "process {pid} has ended, though its parent has not taken note of that yet");
     Ok(process)
 }
 
@@ -195,6 +221,35 @@ mod tests {
         let empty = group("");
         let error = Targets::new(Vec::new(), &[empty.path().into()], false).err().unwrap();
         assert!(error.to_string().contains("no process in control group"), "{error}");
+    }
+
+    #[test]
+    fn who_has_ended_and_who_is_the_kernels_own_is_not_looked_after() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |pid: u32, tid: u32, state: char, flags: u64| {
+            let zeros = " 0".repeat(20);
+            let stat = format!(
+                "{tid} (x) {state} 1 7 7 0 -1 {flags} 0 0 0 0 5 0 0 0 20 0 1 0 99 0 0{zeros}"
+            );
+            fs::create_dir_all(root.path().join(format!("proc/{pid}/task/{tid}"))).unwrap();
+            fs::write(
+                root.path().join(format!("proc/{pid}/task/{tid}/stat")),
+                stat + " 0 0 0 0 0 0 0\n",
+            )
+            .unwrap();
+        };
+        put(7, 7, 'Z', 0);
+        put(8, 8, 'Z', 0);
+        put(8, 9, 'S', 0);
+        put(2, 2, 'S', 0x0020_0000);
+        let mut reader = TaskReader::new(root.path());
+        let mut told = |pid| match alive(&mut reader, pid) {
+            Ok(process) => process.tgid.to_string(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(told(8), "8", "its first thread has ended, and not the other");
+        assert!(told(7).contains("has ended") && told(2).contains("the kernel's own"));
+        assert_eq!(told(3), "no process 3");
     }
 
     #[test]

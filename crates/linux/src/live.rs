@@ -380,6 +380,7 @@ impl Observe for LiveMachine {
         let is_due = self.others.is_due(now, NODES_AGE);
         let busy = if is_due { Some(self.system.busy().map_err(read_error)?) } else { None };
         let tasks = self.read_tasks(now)?;
+        self.others.found_nobody(tasks.is_empty());
         if tasks.is_empty() {
             self.accesses.watch(&[], &self.topology.cpus());
             return Err(WorldError::NoTasks);

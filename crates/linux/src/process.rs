@@ -39,11 +39,17 @@ pub struct TaskStat {
     pub is_kernels: bool,
     /// Whether it is scheduled in real time or by deadline.
     pub is_real_time: bool,
+    /// Whether it is about to end, and will run no more of its program.
+    pub is_exiting: bool,
 }
 
 /// Flags of a task (field 9): a kernel thread, and one whose affinity is nobody's to change.
 /// Source: PF_KTHREAD and PF_NO_SETAFFINITY of the kernel's include/linux/sched.h (v6.12).
 const KERNELS: u64 = 0x0020_0000 | 0x0400_0000;
+
+/// Flag of a task on its way out: it is set long before its state tells so, where much memory is to be given back.
+/// Source: PF_EXITING of the same file.
+const EXITING: u64 = 0x4;
 
 /// Scheduling policies (field 41) FIFO, RR and DEADLINE; sched(7).
 const REAL_TIME: [u32; 3] = [1, 2, 6];
@@ -67,10 +73,10 @@ impl TaskStat {
         self.state == 'D'
     }
 
-    /// Whether it has ended and only waits to be reaped.
+    /// Whether it has ended, and at most gives back what it had or waits to be reaped.
     #[must_use]
     pub fn is_dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x')
+        self.is_exiting || matches!(self.state, 'Z' | 'X' | 'x')
     }
 }
 
@@ -361,6 +367,7 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
         last_cpu: CpuId(last_cpu),
         is_kernels: flags & KERNELS != 0,
         is_real_time: REAL_TIME.contains(&policy),
+        is_exiting: flags & EXITING != 0,
     })
 }
 

@@ -13,7 +13,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -77,6 +77,15 @@ impl FileJournal {
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What it holds, also where its name is gone: `$XDG_RUNTIME_DIR` goes when its user logs out, and a temporary
+    /// folder is tidied, while a run may go on for months.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn left(&self) -> io::Result<Option<LeftBehind>> {
+        LeftBehind::of(&self.path, &self.file)
     }
 
     /// Its changes are to stay: only asked for by name are they undone.
@@ -143,7 +152,7 @@ impl FileJournal {
 
 /// A file to be written at its end, of its owner alone.
 fn create_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
+    OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(path)
 }
 
 /// Puts a file with this text in the place of a journal, at once.
@@ -231,8 +240,17 @@ impl LeftBehind {
     /// # Errors
     /// The file cannot be read.
     pub fn read(path: &Path) -> io::Result<Option<LeftBehind>> {
-        let text = String::from_utf8_lossy(&std::fs::read(path)?).into_owned();
-        let mut lines = Line::read_all(&text).into_iter();
+        LeftBehind::of(path, &File::open(path)?)
+    }
+
+    /// The same of an open file, whose name is or was `path`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn of(path: &Path, file: &File) -> io::Result<Option<LeftBehind>> {
+        let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
+        file.read_exact_at(&mut bytes, 0)?;
+        let mut lines = Line::read_all(&String::from_utf8_lossy(&bytes)).into_iter();
         let Some(Event::Begin { run, boot, pid, start, about, tunes }) =
             lines.next().map(|l| l.event)
         else {

@@ -1,5 +1,6 @@
 //! The commands that look and change nothing.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -60,7 +61,7 @@ fn parse_sample(text: &str) -> Result<f64, String> {
 pub struct ExplainArgs {
     /// A run's id, `last`, or the file balance --log wrote
     #[arg(value_name = "RUN")]
-    pub run: String,
+    pub run: OsString,
     /// Only what concerns this task
     #[arg(long, value_name = "TID", conflicts_with = "page")]
     pub task: Option<u32>,

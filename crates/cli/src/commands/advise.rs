@@ -15,13 +15,13 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, anyhow, bail, ensure};
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::process::TaskReader;
 use numaherd_model::{
     Change, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId, Snapshot,
-    Topology, Waiting,
+    Topology, Waiting, WorldError,
 };
 use numaherd_placement::herd::PATIENCE;
 use numaherd_placement::{Herd, Mechanisms, sharing};
@@ -33,7 +33,7 @@ use super::status::machine;
 use crate::args::{AdviseArgs, Format, PAUSE};
 use crate::estimate::{self, Interval};
 use crate::stalls::{self, Stalls};
-use crate::{interrupt, latencies, output};
+use crate::{interrupt, latencies, output, targets};
 use earlier::{Earlier, Shelf};
 use expectation::Distances;
 use projection::{Projection, project};
@@ -104,8 +104,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let stop = interrupt::flag()?;
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let mut reader = TaskReader::new("/".as_ref());
-    let process = reader.identify(args.pid)?;
-    let process = process.with_context(|| format!("no process {}", args.pid))?;
+    let process = targets::alive(&mut reader, args.pid)?;
     if topology.cpu_nodes().count() < 2 {
         return print(args.output, &Advice::on_one_node(args.pid, &topology));
     }
@@ -121,7 +120,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let mut machine = looking(process, faults, measured.as_ref())?;
     let mut controller = Controller::new(Herd::new());
     let (begin, look) = (Instant::now(), stalls::Look::begin());
-    let (mut snapshot, _) = controller.plan(&mut machine)?;
+    let (mut snapshot, _) = controller.plan(&mut machine).map_err(|error| told(args.pid, error))?;
     // Of who runs alone the kernel has only those pages fault that are remote (change_pte_range, v6.12).
     let why = match (machine.is_unseen(args.pid), snapshot.tasks.len()) {
         (true, _) => Some("most of them take no hinting faults"),
@@ -132,7 +131,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         // Faults say little of it; page tables show all there is.
         evidence = format!("where its pages lie ({why})");
         machine = looking(process, None, measured.as_ref())?;
-        (snapshot, _) = controller.plan(&mut machine)?;
+        (snapshot, _) = controller.plan(&mut machine).map_err(|error| told(args.pid, error))?;
     }
     if !machine.sampled().is_empty() {
         evidence = "its accesses, sampled (most of its memory takes no hinting faults)".into();
@@ -141,7 +140,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     while begin.elapsed().as_secs_f64() < wanted && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         let plan;
-        (snapshot, plan) = controller.plan(&mut machine)?;
+        (snapshot, plan) = controller.plan(&mut machine).map_err(|error| told(args.pid, error))?;
         let learning = matches!(plan.waiting, Some(Waiting::Sharing { .. }));
         // At least as long as herd waits for that.
         wanted = args.sample.max(if learning { PATIENCE.as_secs_f64() } else { 0.0 });
@@ -158,6 +157,14 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     shelf.keep(&advice);
     let printed = print(args.output, &advice)?;
     Ok(interrupt::ended(&stop).unwrap_or(printed))
+}
+
+/// With whom, where that is what is wrong.
+fn told(pid: u32, error: WorldError) -> anyhow::Error {
+    match error {
+        WorldError::NoTasks => anyhow!("process {pid} ended while it was looked at"),
+        other => other.into(),
+    }
 }
 
 fn print(format: Format, advice: &Advice) -> Result<ExitCode> {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -368,18 +368,28 @@ fn ended(child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitStatus>
 /// The log: where it is wanted, or where `explain` finds it by the run's id. The latter is a
 /// courtesy, and what it lacks does not keep us from balancing.
 fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
-    let mut log = match wanted {
-        Some(path) => RunLog::create(Some(path)).context("cannot create the log")?,
+    match wanted {
+        Some(path) => begin_log(path, session.opening()).context("cannot write the log"),
         None => {
             let path = runs::next(&runs::folder(), session.run());
-            path.and_then(|path| RunLog::create(Some(&path))).or_else(|error| {
-                say!("numaherd: no log is kept for explain: {error}");
-                RunLog::create(None)
-            })?
+            Ok(courtesy(path.and_then(|path| begin_log(&path, session.opening())))?)
         }
-    };
-    log.record(session.opening()).context("cannot write the log")?;
+    }
+}
+
+fn begin_log(path: &Path, opening: Event) -> io::Result<RunLog> {
+    let mut log = RunLog::create(Some(path))?;
+    // On a full disk a file can be made, and nothing be written.
+    log.record(opening)?;
     Ok(log)
+}
+
+/// A log that is not asked for, or none where there is no room for one.
+fn courtesy(log: io::Result<RunLog>) -> io::Result<RunLog> {
+    log.or_else(|error| {
+        say!("numaherd: no log is kept for explain: {error}");
+        RunLog::create(None)
+    })
 }
 
 fn create(path: &Path) -> Result<File> {
@@ -452,6 +462,18 @@ mod tests {
 
     use super::*;
     use crate::args::Cli;
+
+    #[test]
+    fn a_full_disk_below_the_cache_keeps_nobody_from_balancing() {
+        let full = Path::new("/dev/full");
+        if !full.exists() {
+            return;
+        }
+        let opening = || Event::End { kept: false };
+        assert!(begin_log(full, opening()).is_err(), "where a log is asked for, that is told");
+        let mut log = courtesy(begin_log(full, opening())).unwrap();
+        assert!(log.record(opening()).is_ok());
+    }
 
     #[test]
     fn who_only_says_what_it_would_do_sets_no_knob() {

@@ -2,7 +2,9 @@
 
 mod story;
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
@@ -28,7 +30,8 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let (summary, told) = (story::summary(&lines), story::actions(&lines, about));
     output::print(&match args.output {
         Format::Json => output::json(&json!({
-            "log": path,
+            // Its bytes need be no text.
+            "log": path.to_string_lossy(),
             "summary": summary,
             "actions": told,
             "why_nothing": told.is_empty().then(|| summary.why_nothing()),
@@ -63,8 +66,10 @@ fn listing(told: &[Told]) -> Listing {
 }
 
 /// The log: a file, a run's id, or `last`.
-fn find(run: &str) -> Result<PathBuf> {
-    if Path::new(run).is_file() {
+fn find(run: &OsStr) -> Result<PathBuf> {
+    // A pipe too: a log that was put away may come out of zcat.
+    let kind = std::fs::metadata(run).map(|found| found.file_type());
+    if kind.is_ok_and(|kind| kind.is_file() || kind.is_fifo()) {
         return Ok(run.into());
     }
     let folder = runs::folder();
@@ -79,6 +84,10 @@ fn find(run: &str) -> Result<PathBuf> {
         let newest = kept.iter().rev().take(3).filter_map(|path| path.file_stem());
         let newest: Vec<_> = newest.map(|stem| stem.to_string_lossy().into_owned()).collect();
         let have = if newest.is_empty() { "none".into() } else { newest.join(", ") };
-        format!("no file and no run '{run}' in {} (newest: {have})", folder.display())
+        format!(
+            "no file and no run '{}' in {} (newest: {have})",
+            run.to_string_lossy(),
+            folder.display()
+        )
     })
 }

@@ -1,5 +1,6 @@
 //! `restore`, and the supervisor that does the same at once when a session dies.
 
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 use std::process::ExitCode;
@@ -130,6 +131,8 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     });
+    // Its name may be gone when it is needed: that of a user's folder goes when the user logs out.
+    let open = File::open(&args.journal)?;
     putln!("ready");
     let mut reader = TaskReader::new("/".as_ref());
     let mut silence: Option<Silence> = None;
@@ -153,15 +156,19 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     };
-    let left = match LeftBehind::read(&args.journal) {
-        // A new start was quicker, and has put everything back.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        left => left?,
+    let (left, gone) = match LeftBehind::read(&args.journal) {
+        // Or else a new start was quicker and has put everything back: then nothing is as we left it.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            (LeftBehind::of(&args.journal, &open)?, true)
+        }
+        left => (left?, false),
     };
     // What was kept on purpose stays, also of a session that was killed after it had said so.
     let Some(left) = left.filter(|left| !left.kept) else { return Ok(ExitCode::SUCCESS) };
     let undone = undo_left(&left, false);
-    say!("numaherd: run {} {why}; put back {}", left.run, tell(&undone));
+    if !gone || undone.affinities + undone.knobs + undone.failed.len() > 0 {
+        say!("numaherd: run {} {why}; put back {}", left.run, tell(&undone));
+    }
     if undone.failed.is_empty() {
         remove_of(&left)?;
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::status::{self, findings, look};
 use crate::args::{Format, TopArgs};
-use crate::interrupt;
+use crate::{interrupt, targets};
 use screen::Screen;
 use trend::Trend;
 
@@ -97,8 +97,8 @@ impl Named {
         }
         let mut left = Vec::new();
         for &pid in pids {
-            let Some(stat) = reader.stat(pid, pid)? else { anyhow::bail!("no process {pid}") };
-            left.push(stat.id);
+            targets::named(&mut reader, pid)?;
+            left.extend(reader.stat(pid, pid)?.map(|stat| stat.id));
         }
         Ok(Named { reader, left: Some(left) })
     }

@@ -42,6 +42,24 @@ fn one_session_at_a_time_sets_knobs_but_for_those_that_started_it() {
     assert_eq!(alone(), Ok(()), "nobody is there any more");
 }
 
+/// Whoever started it may never take note of its end, as the first process of many a container; what it left is to be
+/// put back all the same.
+#[test]
+fn a_session_that_was_killed_and_is_not_buried_is_dead() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut reader = TaskReader::new("/".as_ref());
+    let mut killed = Command::new("sleep").arg("60").spawn().unwrap();
+    begun(dir.path(), &mut reader, "killed", killed.id(), false);
+    let left = left_behind(dir.path()).unwrap().journals.remove(0);
+    assert!(is_alive(&left, &mut reader).unwrap());
+    killed.kill().unwrap();
+    while !reader.stat(killed.id(), killed.id()).unwrap().unwrap().is_dead() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(!is_alive(&left, &mut reader).unwrap());
+    killed.wait().unwrap();
+}
+
 /// A process that hears all it is told, or ends at once.
 fn child(hears: bool) -> Child {
     let mut command = Command::new(if hears { "cat" } else { "true" });
@@ -91,25 +109,45 @@ fn a_supervisor_is_this_very_program_whatever_has_become_of_its_file() {
     assert_eq!(words[..3], ["supervise", "--journal", "journal"]);
 }
 
-/// Else it would put back what is to stay, as of one that was killed.
-#[test]
-fn where_settings_cannot_be_forgotten_the_supervisor_hears_all_the_same_that_all_is_done() {
-    let dir = tempfile::tempdir().unwrap();
+/// A session about to end, and the file that its supervisor's pipe is written to.
+fn ending(dir: &Path, run: &str) -> (Session, PathBuf) {
     let (mut reader, me) = (TaskReader::new("/".as_ref()), std::process::id());
-    let (opening, journal) = begun(dir.path(), &mut reader, "kept", me, true);
+    let (opening, journal) = begun(dir, &mut reader, run, me, true);
     let path = journal.path().to_path_buf();
-    // Nothing can be written in its place.
-    std::fs::create_dir(path.with_extension("new")).unwrap();
-    let told = dir.path().join("told");
+    let told = dir.with_extension("told");
     let mut listener = Command::new("cat");
     listener.stdin(Stdio::piped()).stdout(std::fs::File::create(&told).unwrap());
     let child = listener.spawn().unwrap();
     let supervisor = Supervisor { child, journal: path.clone(), last: None, failed: None };
     let pulse = Pulse(Rc::new(RefCell::new(supervisor)));
     let journal = Shared(Rc::new(RefCell::new(journal)));
-    let run = "kept".into();
-    let session = Session { run, opening, journal, path: path.clone(), pulse };
+    (Session { run: run.into(), opening, journal, path, pulse }, told)
+}
+
+/// Else it would put back what is to stay, as of one that was killed.
+#[test]
+fn where_settings_cannot_be_forgotten_the_supervisor_hears_all_the_same_that_all_is_done() {
+    let dir = tempfile::tempdir().unwrap();
+    let (session, told) = ending(&dir.path().join("kept"), "kept");
+    let path = session.path.clone();
+    // Nothing can be written in its place.
+    std::fs::create_dir(path.with_extension("new")).unwrap();
     session.finish(true).unwrap();
     assert_eq!(std::fs::read(told).unwrap(), [CLOSING, DONE]);
     assert!(LeftBehind::read(&path).unwrap().unwrap().kept);
+}
+
+/// Who balances with `nohup` and logs out loses the folder that the journal is in.
+#[test]
+fn a_session_whose_journals_folder_is_gone_puts_everything_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, setting) = (dir.path().join("user"), dir.path().join("setting"));
+    let (session, told) = ending(&folder, "gone");
+    let change = Change::Knob { path: setting.clone(), before: "1".into(), after: "2".into() };
+    session.journal().before(&change).unwrap();
+    std::fs::write(&setting, "2").unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    assert_eq!(session.finish(false).unwrap().knobs, 1);
+    assert_eq!(std::fs::read_to_string(&setting).unwrap(), "1");
+    assert_eq!(std::fs::read(told).unwrap(), [CLOSING, DONE]);
 }

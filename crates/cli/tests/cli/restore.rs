@@ -3,8 +3,9 @@
 //!
 //! The journals here are written by hand: their lines are a format that outlives a version.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 
 use tempfile::TempDir;
 
@@ -279,4 +280,27 @@ fn a_session_that_lives_is_left_alone() {
     let path = state.journal_of(&sleeper, "live", &[sleeper.changed(&all, &one)]);
     let transcript = state.restore(&[]).ends_with(0);
     assert_eq!((sleeper.cpus(), exists(&path)), (one, true), "{transcript}");
+}
+
+/// Who balances with `nohup` and logs out loses `$XDG_RUNTIME_DIR`, with the journal in it.
+#[test]
+fn a_supervisor_whose_journals_folder_is_gone_puts_everything_back() {
+    let state = State::new();
+    let outside = tempfile::tempdir().unwrap();
+    let knob = outside.path().join("knob");
+    std::fs::write(&knob, "2\n").unwrap();
+    let journal = state.journal("killed", &this_boot(), &[changed_knob(&knob, "1", "2")]);
+    let me = std::process::id().to_string();
+    let mut command =
+        numaherd(&["supervise", "--journal", journal.to_str().unwrap(), "--pid", &me]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut supervisor = command.spawn().unwrap();
+    let mut ready = [0; 6];
+    supervisor.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+    std::fs::remove_dir_all(state.0.path()).unwrap();
+    // Its session is killed.
+    drop(supervisor.stdin.take());
+    let ended = Transcript::of("supervise".into(), &supervisor.wait_with_output().unwrap());
+    let ended = ended.ends_with(0).tells(&["run killed was killed", "1 settings"]);
+    assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1", "{ended}");
 }

@@ -1,6 +1,8 @@
 //! `doctor`, `status`, `advise` and `explain` on this host: what they say on any machine, with and
 //! without nodes, and to whoever asks for something that is not there.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
 use serde_json::Value;
@@ -153,6 +155,34 @@ fn status_works_for_an_ordinary_user() {
     assert!(processes.iter().any(|p| p["pid"] == std::process::id()), "{json}");
 }
 
+/// A list of threads (`ps -L`, `top -H`) has their ids in place of a process's, and the kernel answers to those.
+#[test]
+fn a_thread_is_not_taken_for_a_process() {
+    let told = || {
+        let link = std::fs::read_link("/proc/thread-self").unwrap();
+        let tid = link.file_name().unwrap().to_str().unwrap();
+        let of = format!("{tid} is a thread of process {}", std::process::id());
+        for command in ["status", "advise", "balance"] {
+            run(&mut numaherd(&[command, "-p", tid])).refuses(1, &[&of]);
+        }
+    };
+    std::thread::spawn(told).join().unwrap();
+}
+
+/// Nobody waits for a process that has ended and is not buried.
+#[test]
+fn a_process_that_has_ended_is_told_as_such() {
+    let mut ended = std::process::Command::new("true").spawn().unwrap();
+    let pid = ended.id().to_string();
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    for command in ["advise", "balance"] {
+        run(&mut numaherd(&[command, "-p", &pid])).refuses(1, &["has ended", &pid]);
+    }
+    ended.wait().unwrap();
+}
+
 /// A run is told by task, by page, and as a whole, though its last line is torn.
 #[test]
 fn a_run_is_explained() {
@@ -172,6 +202,12 @@ fn a_run_is_explained() {
     assert!(action.contains("95.0 % of what it uses lies there"), "{action}");
     let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
     assert!(page.stdout.contains("12 in use at that moment"), "{page}");
+    let unpacked = feed(&mut numaherd(&["explain", "/dev/stdin"]), LOG).ends_with(0);
+    assert!(unpacked.stdout.contains("1 tasks placed"), "{unpacked}");
+    let odd = dir.path().join(OsStr::from_bytes(b"run\xff.jsonl"));
+    std::fs::write(&odd, LOG).unwrap();
+    let json = run(numaherd(&["explain", "-o", "json"]).arg(&odd)).ends_with(0).json();
+    assert_eq!(json["summary"]["tasks_placed"], 1, "{json}");
     let never = explain(&["--task", "72"]);
     assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
 }

@@ -48,6 +48,7 @@ impl Tasks for Shared {
             last_cpu: task.last_cpu,
             is_kernels: false,
             is_real_time: task.real_time,
+            is_exiting: false,
         }))
     }
 

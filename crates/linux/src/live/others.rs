@@ -19,6 +19,8 @@ const WINDOWS: usize = 3;
 #[derive(Debug, Default)]
 pub struct Others {
     before: Option<Sample>,
+    /// The last look found nobody in our care.
+    deserted: bool,
     /// The last windows, per mille of one CPU for each node, newest last.
     windows: VecDeque<Vec<u32>>,
 }
@@ -35,9 +37,15 @@ struct Sample {
 pub type Busy = BTreeMap<CpuId, Nanos>;
 
 impl Others {
-    /// Whether a window has passed since the last sample.
+    /// Whether a window has passed since the last sample, and there is anybody to place.
     pub fn is_due(&self, now: Nanos, window: Nanos) -> bool {
-        self.before.as_ref().is_none_or(|before| now.since(before.at) >= window)
+        !self.deserted && self.before.as_ref().is_none_or(|before| now.since(before.at) >= window)
+    }
+
+    /// Whether a look found nobody in our care. Until one finds somebody, samples are of no use; and a look that is to
+    /// find out must not read what is busy first, each time.
+    pub fn found_nobody(&mut self, nobody: bool) {
+        self.deserted = nobody;
     }
 
     /// A new sample: busy time of each CPU before and after the tasks in our care were read, and the CPU

@@ -101,6 +101,21 @@ fn where_nobody_is_left_nobody_is_watched() {
     assert_eq!(*watched.borrow(), [NOBODY]);
 }
 
+/// A group that waits for a service to come back is looked at several times a second, and /proc/stat is dear.
+#[test]
+fn while_nobody_is_left_nobody_asks_how_busy_cpus_are() {
+    let mut machine = looking(Vec::new(), None);
+    assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
+    // Whoever reads that is told so.
+    let root = tempfile::tempdir().unwrap();
+    crate::testing::put(root.path(), "proc/stat", "cpu 1\ncpu0 no numbers\n");
+    machine.system = Box::new(Running::new(root.path()));
+    assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
+    // With the first who comes it is asked again, a look later.
+    machine.others.found_nobody(false);
+    assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::Read { .. })));
+}
+
 /// Finds nothing, and notes whose accesses it is to sample.
 struct Sampled(Rc<RefCell<Vec<u32>>>);
 

@@ -18,6 +18,7 @@ fn a_stat_is_read_whatever_the_name() {
             last_cpu: CpuId(5),
             is_kernels: false,
             is_real_time: false,
+            is_exiting: false,
         };
         assert_eq!(stat, expected);
         assert_eq!(stat.task_state(), TaskState::Runnable);
@@ -43,6 +44,17 @@ fn kernel_threads_and_real_time_tasks_are_told_apart() {
     for (policy, real_time) in [("1", true), ("2", true), ("3", false), ("5", false), ("6", true)] {
         assert_eq!(of("4194304", policy), (false, real_time), "{policy}");
     }
+}
+
+/// Exits are counted when this flag is set; a look that follows must not find who was counted.
+#[test]
+fn who_is_on_its_way_out_is_dead_whatever_its_state_says() {
+    let of = |flags: &str, state: &str| {
+        let fields = FIELDS.replace("4194304", flags).replacen('R', state, 1);
+        parse_stat(&format!("1 (x) {fields}")).unwrap().is_dead()
+    };
+    assert!(!of("4194304", "R") && of("4194308", "R") && of("4194308", "D"));
+    assert!(of("4194304", "Z") && of("4194304", "X") && !of("4194304", "T"));
 }
 
 #[test]

@@ -50,6 +50,18 @@ fn what_was_written_before_a_kill_is_found_again() {
 }
 
 #[test]
+fn a_journal_whose_folder_is_gone_still_tells_what_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, user) = (dir.path().join("user"), me(&dir));
+    let mut journal = FileJournal::create(&folder, user, "r1", begin()).unwrap();
+    journal.before(&knob("1")).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    journal.before(&knob("2")).unwrap();
+    assert!(LeftBehind::read(journal.path()).is_err());
+    assert_eq!(changes(&journal.left().unwrap().unwrap()), [knob("1"), knob("2")]);
+}
+
+#[test]
 fn what_somebody_else_put_there_is_not_read() {
     let dir = tempfile::tempdir().unwrap();
     let user = me(&dir);

@@ -149,9 +149,11 @@ impl Mover {
             let start =
                 |(nth, pass)| thread::Builder::new().spawn_scoped(scope, move || work(nth, pass));
             let passes: Vec<Pass<'_>> = (0..threads).map(|_| gate.pass()).collect();
-            // Whatever comes of one: the others are waited for.
+            // Whatever comes of one, the others are waited for here: of one that panics and was not, the scope
+            // panics.
             let workers: Vec<_> = passes.into_iter().enumerate().map(start).collect();
-            workers.into_iter().map(joined).collect()
+            let ended: Vec<Result<_>> = workers.into_iter().map(joined).collect();
+            ended.into_iter().collect()
         });
         let results = results?;
         let bytes: u64 = results.iter().map(|(bytes, ..)| bytes).sum();
@@ -288,6 +290,8 @@ mod tests {
         };
         assert_eq!(told(|| bail!("not this one")), "not this one");
         assert_eq!(told(|| panic!("nor this one")), "a thread that moves memory panicked");
+        let all = mover.together(3, None, || panic!("nor any"), |()| Ok(()), |()| Ok(1));
+        assert_eq!(all.err().unwrap().to_string(), "a thread that moves memory panicked");
         let done = mover.together(3, None, || Ok(()), |()| Ok(()), |()| Ok(5)).unwrap();
         assert!(done.bytes_per_second > 0.0 && done.stacks.is_empty() && done.lost == 0);
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_linux::memory::residence::Residence;
 use numaherd_linux::memory::{numa_maps, zoneinfo};
@@ -18,6 +18,8 @@ use numaherd_linux::task_counts::{self, TaskCounts};
 use numaherd_model::{
     Bytes, FaultFlags, FaultSource, HintingFault, NodeId, NodeState, TaskId, Topology,
 };
+
+use crate::targets;
 
 /// Between the two looks that find the busiest. Guessed: 30 ticks of the slowest kernel.
 const GLANCE: Duration = Duration::from_millis(300);
@@ -110,7 +112,7 @@ fn look_for(pids: &[u32], time: Duration, sampled: bool, stop: &AtomicBool) -> R
     let root = Path::new("/");
     let mut watch = Watch::new(numaherd_linux::topology::read(root)?);
     for &pid in pids {
-        ensure!(watch.reader.stat(pid, pid)?.is_some(), "no process {pid}");
+        targets::named(&mut watch.reader, pid)?;
     }
     let chosen = if pids.is_empty() { watch.busiest()? } else { watch.trees(pids)? };
     let one_node = watch.topology.nodes.len() < 2;
