@@ -93,8 +93,9 @@ impl Targets {
             let folder = cgroup::find(root, group)?;
             let none = || format!("no control group (version 2) {}", group.display());
             let folder = folder.with_context(none)?;
-            let members = cgroup::processes(&folder)?.unwrap_or_default();
-            ensure!(!members.is_empty(), "no process in control group {}", group.display());
+            if let Some(why) = is_empty(cgroup::processes(&folder)?.as_deref()) {
+                bail!("no process in control group {}{why}", group.display());
+            }
             folders.push(folder);
         }
         let reader = TaskReader::new(root);
@@ -175,6 +176,15 @@ impl Targets {
     }
 }
 
+/// Whether a group has none of these processes, and what may be said of why. One that lists none at all may hold threads.
+fn is_empty(processes: Option<&[u32]>) -> Option<&'static str> {
+    match processes {
+        Some([]) => Some(""),
+        Some(_) => None,
+        None => Some(": it is of threads (cgroup.type), and a group above it lists their processes"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -211,6 +221,12 @@ mod tests {
         fs::write(folder.path().join("cgroup.procs"), format!("{pid}\n")).unwrap();
         assert_eq!(found(&mut targets), [pid]);
         assert!(!targets.deserted, "the next time it is said again");
+    }
+
+    #[test]
+    fn who_names_a_group_of_threads_is_told_where_their_processes_are() {
+        assert_eq!([Some(&[7][..]), Some(&[])].map(is_empty), [None, Some("")]);
+        assert!(is_empty(None).is_some_and(|why| why.contains("a group above it")));
     }
 
     #[test]
