@@ -181,7 +181,9 @@ fn is_empty(processes: Option<&[u32]>) -> Option<&'static str> {
     match processes {
         Some([]) => Some(""),
         Some(_) => None,
-        None => Some(": it is of threads (cgroup.type), and a group above it lists their processes"),
+        None => {
+            Some(": it is of threads (cgroup.type), and a group above it lists their processes")
+        }
     }
 }
 
