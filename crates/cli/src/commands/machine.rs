@@ -3,6 +3,8 @@
 
 pub mod json;
 
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -34,7 +36,7 @@ pub fn topology(name: &str) -> Result<Topology> {
         Some(topology) => Ok(topology),
         None => match Description::find(name) {
             Ok(description) => Ok(description.topology()),
-            Err(error) => match only_simulated(name) {
+            Err(error) => match only_simulated(name, name) {
                 Some(machine) => Ok(machine?.topology()),
                 None => Err(naming_all(error).into()),
             },
@@ -54,15 +56,48 @@ fn naming_all(error: LabError) -> LabError {
 }
 
 /// A machine which the simulator takes and the lab does not, or what is wrong with one that is for the simulator: what
-/// the lab misses in such a file helps nobody.
-fn only_simulated(name: &str) -> Option<Result<numaherd_sim::Machine, SimError>> {
+/// the lab misses in such a file helps nobody. `called` is what a file's machine is called.
+pub fn only_simulated(name: &str, called: &str) -> Option<Result<numaherd_sim::Machine, SimError>> {
     if let Some(machine) = numaherd_sim::Machine::built_in(name) {
         return Some(machine);
     }
-    let text = std::fs::read_to_string(name).ok()?;
+    let text = String::from_utf8(read(name).ok()?).ok()?;
     let is_simulated = Places::of(&text).has("sim");
-    let machine = numaherd_sim::Machine::parse(name, name, &text);
+    let machine = numaherd_sim::Machine::parse(called, name, &text);
     (machine.is_ok() || is_simulated).then_some(machine)
+}
+
+/// More than any description of a machine or a workload has: distances between 1024 nodes, a line each, are 15 MiB.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// A described machine's or workload's file, and no more of it than such a file can have: a device gives zeros until
+/// memory is full.
+///
+/// # Errors
+/// It cannot be read, or goes on.
+pub fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let told =
+            format!("more than {} MiB, which no machine or workload takes", MOST_BYTES >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, told));
+    }
+    Ok(bytes)
+}
+
+/// Whether a machine is read from /proc and /sys: this one, or one that was captured in a folder, or in its folder
+/// `root`. Such a folder goes before a built-in machine of its name; one with something else, as results of that
+/// machine, does not.
+pub fn is_captured(name: &str) -> bool {
+    let root = root(name);
+    name == HOST || ["proc", "sys"].iter().any(|part| root.join(part).is_dir())
+}
+
+fn root(name: &str) -> PathBuf {
+    let folder = PathBuf::from(name);
+    let root = folder.join("root");
+    if root.is_dir() { root } else { folder }
 }
 
 /// This machine's topology, that below a folder, or below its folder `root`, as fixtures have it, or that of a file.
@@ -71,15 +106,14 @@ fn captured(name: &str) -> Result<Option<Topology>> {
         return Ok(Some(numaherd_linux::topology::read(Path::new("/"))?));
     }
     if is_json(name) {
-        let bytes = std::fs::read(name).with_context(|| format!("cannot read {name}"))?;
+        let bytes = read(name).with_context(|| format!("cannot read {name}"))?;
         return Ok(Some(json::told(name, &numaherd_sim::text(name, bytes)?)?));
     }
-    let folder = PathBuf::from(name);
-    if !folder.is_dir() {
+    let built_in = numaherd_sim::Machine::built_in_text(name).is_some();
+    if !Path::new(name).is_dir() || built_in && !is_captured(name) {
         return Ok(None);
     }
-    let root = folder.join("root");
-    let root = if root.is_dir() { root } else { folder };
+    let root = root(name);
     let topology = numaherd_linux::topology::read(&root);
     topology.map(Some).with_context(|| format!("no captured machine in {}", root.display()))
 }

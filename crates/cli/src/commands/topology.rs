@@ -53,10 +53,14 @@ fn file(args: &TopologyArgs, topology: &Topology) -> Result<String> {
         None => args.root.display().to_string(),
     };
     // A captured folder goes before a built-in machine of that name, as it does in every other format.
-    let named = args.machine.as_deref().filter(|name| !Path::new(name).is_dir());
+    let named = args.machine.as_deref().filter(|name| !super::machine::is_captured(name));
     let own = match named.map(|name| (name, Machine::built_in_text(name))) {
         Some((_, Some(text))) => Some(text.to_string()),
-        Some((name, None)) if name.ends_with(".toml") => Some(std::fs::read_to_string(name)?),
+        Some((name, None))
+            if name.ends_with(".toml") || super::machine::only_simulated(name, name).is_some() =>
+        {
+            Some(std::fs::read_to_string(name)?)
+        }
         _ => None,
     };
     if let Some(own) = own {

@@ -9,6 +9,7 @@ use numaherd_workloads::Kind;
 use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs, stem};
 use crate::commands;
 use crate::commands::machine::json::MOST_NODES;
+use crate::commands::machine::{is_captured, only_simulated};
 
 /// The distance by which firmware says that there is no way (ACPI, SLIT).
 const UNREACHABLE: u32 = 255;
@@ -17,11 +18,15 @@ const MOST_CPUS: usize = 1 << 16;
 
 /// A machine that comes with numaherd, a user's own, or one made from a topology.
 pub fn machine(name: &str) -> Result<Machine> {
-    if let Some(machine) = Machine::built_in(name) {
-        return Ok(machine?);
-    }
-    if name.ends_with(".toml") {
-        return Ok(Machine::parse(&stem(name), name, &read(name)?)?);
+    if !is_captured(name) {
+        if name.ends_with(".toml") {
+            return Ok(Machine::parse(&stem(name), name, &read(name)?)?);
+        }
+        // A built-in one, or a machine file under another name, as of `<(…)`: it says how fast it is, and of its
+        // topology alone that would be guessed.
+        if let Some(machine) = only_simulated(name, &stem(name)) {
+            return Ok(machine?);
+        }
     }
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { name.to_string() } else { stem(name) };
@@ -136,7 +141,7 @@ fn count(n: Option<usize>) -> Option<u32> {
 }
 
 fn read(path: &str) -> Result<String> {
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {path}"))?;
+    let bytes = commands::machine::read(path).with_context(|| format!("cannot read {path}"))?;
     Ok(numaherd_sim::text(path, bytes)?)
 }
 

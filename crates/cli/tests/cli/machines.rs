@@ -140,6 +140,73 @@ fn a_folder_of_a_built_in_machines_name_is_what_was_captured_there() {
     }
 }
 
+/// And every command takes the same machine for it, but where the folder holds something else.
+#[test]
+fn a_name_is_the_same_machine_to_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(repository("fixtures/snc2"), dir.path().join("2x4")).unwrap();
+    std::fs::create_dir(dir.path().join("numacore")).unwrap();
+    std::fs::write(dir.path().join("numacore/results.json"), "{}").unwrap();
+    let there = |words: &[&str]| {
+        let mut command = numaherd(words);
+        run(command.current_dir(dir.path())).ends_with(0)
+    };
+    let simulate = |machine: &str| {
+        let words = ["simulate", "numa02", "--machine", machine, "--placement", "off,bind"];
+        there(&[&words[..], &["--loops", "2", "--size", "64M"]].concat())
+    };
+    let captured = |machine: &str| {
+        let told = there(&["topology", "--machine", machine, "-o", "json"]).json();
+        told["nodes"].as_array().unwrap().len()
+    };
+    assert_eq!(captured("2x4"), 4, "what was captured");
+    simulate("2x4").tells(&["2x4 are guessed"]);
+    assert_eq!(captured("numacore"), 4, "the built-in one");
+    assert_eq!(simulate("numacore").stderr, "");
+    let own = there(&["topology", "--machine", "numacore", "-o", "toml"]).stdout;
+    assert!(own.contains("[sim]") && !own.contains("made from"), "{own}");
+}
+
+/// A machine file says how fast the machine is, whatever it is called: a shell's `<(…)` ends in no `.toml`.
+#[test]
+fn a_machine_file_of_any_name_is_simulated_as_fast_as_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let text = std::fs::read_to_string(repository("machines/documents/numacore.toml")).unwrap();
+    let (plain, toml) = (file("mine", &text), file("mine.toml", &text));
+    assert_eq!(placements(&plain), placements(&toml));
+    assert_eq!(simulate(&plain).stderr, "", "nothing is guessed");
+    assert_eq!(topology(&plain, &["-o", "toml"]), text);
+    let pipe = |path: &str| {
+        let script = "\"$0\" simulate numa02 --machine <(cat \"$1\") --placement off --loops 2 --size 64M -o csv";
+        let mut shell = std::process::Command::new("bash");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_numaherd"), path]);
+        let told = run(&mut shell).ends_with(0);
+        assert_eq!(told.stderr, "");
+        let row = told.stdout.lines().nth(1).unwrap().to_string();
+        row.split(',').skip(2).map(String::from).collect::<Vec<_>>()
+    };
+    let words = ["simulate", "numa02", "--machine", &toml, "--placement", "off", "--loops", "2"];
+    let words = [&words[..], &["--size", "64M", "-o", "csv"]].concat();
+    let named = run(&mut numaherd(&words)).ends_with(0).stdout;
+    let row = named.lines().nth(1).unwrap();
+    assert_eq!(pipe(&toml), row.split(',').skip(2).collect::<Vec<_>>());
+    let wrong = file("wrong", &text.replace("stream_mb_s", "stream_mb"));
+    let words = ["simulate", "numa02", "--machine", &wrong, "--placement", "off"];
+    run(&mut numaherd(&words)).refuses(1, &["wrong:", "sim: one of `stream_mb_s`"]);
+    // What never ends is no file of either kind.
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("zeros.toml")).unwrap();
+    let zeros = dir.path().join("zeros.toml").display().to_string();
+    let words = ["simulate", &zeros, "--machine", "2x4", "--placement", "off"];
+    run(&mut numaherd(&words)).refuses(1, &["cannot read", "more than 64 MiB"]);
+    let words = ["simulate", "numa02", "--machine", "/dev/zero", "--placement", "off"];
+    run(&mut numaherd(&words)).refuses(1, &["no machine '/dev/zero'"]);
+}
+
 /// So can a captured one; a machine file can have what was measured there.
 #[test]
 fn a_captured_machine_is_one_to_simulate() {
