@@ -137,6 +137,10 @@ pub struct Pages {
 impl Pages {
     /// Makes sure that both can be written, before there is a result.
     pub fn at(html: Option<&Path>, svg: Option<&Path>) -> Result<Pages> {
+        // Of two in one file the first is lost, and nothing says so.
+        if html.is_some() && html == svg {
+            misuse!("--html and --svg cannot be one file");
+        }
         let file = |path: Option<&Path>| path.map(NewFile::at).transpose();
         Ok(Pages { html: file(html)?, svg: file(svg)? })
     }
@@ -198,6 +202,15 @@ mod tests {
         }
         let full = NewFile::at(Path::new("/dev/full")).unwrap().write(b"x");
         assert!(full.is_err());
+    }
+
+    #[test]
+    fn a_page_and_a_picture_are_two_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        assert!(Pages::at(Some(&one), Some(&other)).is_ok() && Pages::at(None, None).is_ok());
+        let error = Pages::at(Some(&one), Some(&one)).err().unwrap();
+        assert!(error.is::<Misuse>(), "{error}");
     }
 
     #[test]
