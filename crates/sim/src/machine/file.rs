@@ -44,7 +44,7 @@ const BUILT_IN: &[(&str, &str)] = &[
 /// own. Counted in the source; the emulated machine's compiler may do it in fewer.
 const INSTRUCTIONS_PER_LINE: f64 = 10.0;
 
-/// Kernel costs where a file has no `[sim.kernel]` and is for the emulated machine.
+/// A whole file, as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
