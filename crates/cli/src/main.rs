@@ -18,6 +18,7 @@ mod session;
 mod simulation;
 mod stalls;
 mod targets;
+mod terminal;
 
 use std::process::ExitCode;
 

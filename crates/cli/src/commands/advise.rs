@@ -119,8 +119,12 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let (faults, mut evidence) = open_faults(false, true);
     let mut machine = looking(process, faults, measured.as_ref())?;
     let mut controller = Controller::new(Herd::new());
+    let told = |error| match error {
+        WorldError::NoTasks => anyhow!("process {} ended while it was looked at", args.pid),
+        other => other.into(),
+    };
     let (begin, look) = (Instant::now(), stalls::Look::begin());
-    let (mut snapshot, _) = controller.plan(&mut machine).map_err(|error| told(args.pid, error))?;
+    let (mut snapshot, _) = controller.plan(&mut machine).map_err(&told)?;
     // Of who runs alone the kernel has only those pages fault that are remote (change_pte_range, v6.12).
     let why = match (machine.is_unseen(args.pid), snapshot.tasks.len()) {
         (true, _) => Some("most of them take no hinting faults"),
@@ -131,7 +135,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         // Faults say little of it; page tables show all there is.
         evidence = format!("where its pages lie ({why})");
         machine = looking(process, None, measured.as_ref())?;
-        (snapshot, _) = controller.plan(&mut machine).map_err(|error| told(args.pid, error))?;
+        (snapshot, _) = controller.plan(&mut machine).map_err(&told)?;
     }
     if !machine.sampled().is_empty() {
         evidence = "its accesses, sampled (most of its memory takes no hinting faults)".into();
@@ -140,7 +144,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     while begin.elapsed().as_secs_f64() < wanted && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
         let plan;
-        (snapshot, plan) = controller.plan(&mut machine).map_err(|error| told(args.pid, error))?;
+        (snapshot, plan) = controller.plan(&mut machine).map_err(&told)?;
         let learning = matches!(plan.waiting, Some(Waiting::Sharing { .. }));
         // At least as long as herd waits for that.
         wanted = args.sample.max(if learning { PATIENCE.as_secs_f64() } else { 0.0 });
@@ -157,14 +161,6 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     shelf.keep(&advice);
     let printed = print(args.output, &advice)?;
     Ok(interrupt::ended(&stop).unwrap_or(printed))
-}
-
-/// With whom, where that is what is wrong.
-fn told(pid: u32, error: WorldError) -> anyhow::Error {
-    match error {
-        WorldError::NoTasks => anyhow!("process {pid} ended while it was looked at"),
-        other => other.into(),
-    }
 }
 
 fn print(format: Format, advice: &Advice) -> Result<ExitCode> {

@@ -5,13 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use numaherd_lab::{Exec, Guest, TerminalSize};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{Termios, tcgetwinsize};
 use signal_hook::consts::SIGWINCH;
 use signal_hook::iterator::Signals;
 
 use super::lab;
 use crate::args::LabShell;
 use crate::interrupt;
+use crate::terminal::Settings;
 
 /// Size where the terminal does not tell: what terminals always were.
 const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
@@ -51,7 +52,8 @@ fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
     let handle = signals.handle();
     let watcher = std::thread::spawn(move || signals.forever().for_each(|_| resize(size())));
     let exit = {
-        let _raw = RawMode::enter()?;
+        // Every key goes to the guest as it is.
+        let _raw = Settings::change(Termios::make_raw)?;
         guest.feed(std::io::stdin());
         guest.exec(exec, &mut lab::copy_output)
     };
@@ -68,27 +70,4 @@ fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
 fn size() -> TerminalSize {
     let size = tcgetwinsize(std::io::stdin()).ok().filter(|size| size.ws_row > 0);
     size.map_or(DEFAULT_SIZE, |size| TerminalSize { rows: size.ws_row, columns: size.ws_col })
-}
-
-/// Every key goes to the guest as it is; the terminal is as it was once this is dropped.
-struct RawMode {
-    before: Termios,
-}
-
-impl RawMode {
-    fn enter() -> Result<RawMode> {
-        let before = tcgetattr(std::io::stdin()).context("cannot read the terminal's settings")?;
-        let mut raw = before.clone();
-        raw.make_raw();
-        tcsetattr(std::io::stdin(), OptionalActions::Now, &raw)
-            .context("cannot set the terminal")?;
-        Ok(RawMode { before })
-    }
-}
-
-impl Drop for RawMode {
-    fn drop(&mut self) {
-        // A terminal that is gone needs no settings.
-        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.before);
-    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use numaherd_linux::process::TaskReader;
-use numaherd_model::TaskId;
+use numaherd_model::ProcessId;
 use serde_json::json;
 
 use super::status::{self, findings, look};
@@ -86,34 +86,28 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
 /// The processes of the command line. One that ends is looked for no more: its id may become another's.
 struct Named {
     reader: TaskReader,
-    left: Option<Vec<TaskId>>,
+    left: Option<Vec<ProcessId>>,
 }
 
 impl Named {
     fn new(pids: &[u32]) -> Result<Named> {
         let mut reader = TaskReader::new("/".as_ref());
-        if pids.is_empty() {
-            return Ok(Named { reader, left: None });
-        }
-        let mut left = Vec::new();
-        for &pid in pids {
-            targets::named(&mut reader, pid)?;
-            left.extend(reader.stat(pid, pid)?.map(|stat| stat.id));
-        }
-        Ok(Named { reader, left: Some(left) })
+        let left = (!pids.is_empty())
+            .then(|| pids.iter().map(|&pid| targets::named(&mut reader, pid)).collect());
+        Ok(Named { left: left.transpose()?, reader })
     }
 
     fn pids(&self) -> Vec<u32> {
-        self.left.iter().flatten().map(|id| id.tid).collect()
+        self.left.iter().flatten().map(|process| process.tgid).collect()
     }
 
     /// Whether somebody has ended since.
     fn forget_ended(&mut self) -> Result<bool> {
         let Some(left) = &mut self.left else { return Ok(false) };
         let before = left.len();
-        for id in std::mem::take(left) {
-            if self.reader.stat(id.tid, id.tid)?.is_some_and(|stat| stat.id == id) {
-                left.push(id);
+        for process in std::mem::take(left) {
+            if self.reader.identify(process.tgid)? == Some(process) {
+                left.push(process);
             }
         }
         Ok(left.len() < before)

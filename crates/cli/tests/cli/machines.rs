@@ -3,8 +3,8 @@
 
 use std::path::PathBuf;
 
-use crate::repository;
 use crate::transcript::{numaherd, run};
+use crate::{repository, written};
 
 fn topology(machine: &str, form: &[&str]) -> String {
     let words = [&["topology", "--machine", machine], form].concat();
@@ -171,11 +171,7 @@ fn a_name_is_the_same_machine_to_every_command() {
 #[test]
 fn a_machine_file_of_any_name_is_simulated_as_fast_as_it_says() {
     let dir = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let file = |name: &str, text: &str| written(&dir, name, text);
     let text = std::fs::read_to_string(repository("machines/documents/numacore.toml")).unwrap();
     let (plain, toml) = (file("mine", &text), file("mine.toml", &text));
     assert_eq!(placements(&plain), placements(&toml));
@@ -211,11 +207,7 @@ fn a_machine_file_of_any_name_is_simulated_as_fast_as_it_says() {
 #[test]
 fn a_captured_machine_is_one_to_simulate() {
     let dir = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let file = |name: &str, text: &str| written(&dir, name, text);
     let folder = repository("fixtures/snc2").display().to_string();
     let json = file("m.json", &topology(&folder, &["-o", "json"]));
     let toml = file("m.toml", &topology(&folder, &["-o", "toml"]));
@@ -271,11 +263,7 @@ fn a_captured_machine_is_one_to_simulate() {
 #[test]
 fn a_wrong_machine_is_one_line() {
     let dir = tempfile::tempdir().unwrap();
-    let file = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let file = |name: &str, text: &str| written(&dir, name, text);
     let broken = file("broken.xml", "<topology>\n<object type=\"NUMANode\"/>\n</topology>");
     let other = file("other.xml", "<html></html>");
     let empty = dir.path().display().to_string();

@@ -31,6 +31,13 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
+/// A file with this text in a folder: its path.
+fn written(dir: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = dir.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.display().to_string()
+}
+
 /// Why a test does not apply here.
 fn skip(why: &str) {
     eprintln!("skipped: {why}");

@@ -1,7 +1,7 @@
 //! `simulate`: the contract of its output, the same bytes for the same seed, and what wrong files
 //! are told.
 
-use super::{numaherd, repository, run};
+use super::{numaherd, repository, run, written};
 
 const QUICK: [&str; 6] = ["--loops", "2", "--size", "64M", "--seed", "7"];
 
@@ -74,11 +74,7 @@ fn the_documentation_s_own_files_run() {
     let with =
         |words: &[&str]| *blocks.iter().find(|b| words.iter().all(|w| b.contains(w))).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let write = |name: &str, text: &str| written(&dir, name, text);
     let machine = write("my.toml", with(&["[distance]"]));
     let workload = write("my-workload.toml", with(&["[[process.phase]]"]));
     let inverse = output(&simulate("numa02", &machine, "bind,inverse", &[]));
@@ -331,11 +327,7 @@ fn calibrated_figures_stand_in_the_files() {
 #[test]
 fn wrong_files_are_told_with_line_and_field() {
     let dir = tempfile::tempdir().unwrap();
-    let write = |name: &str, text: &str| {
-        let path = dir.path().join(name);
-        std::fs::write(&path, text).unwrap();
-        path.display().to_string()
-    };
+    let write = |name: &str, text: &str| written(&dir, name, text);
     let refuses = |workload: &str, machine: &str, told: &[&str]| {
         let words = simulate(workload, machine, "bind", &[]);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();

@@ -1,13 +1,15 @@
 //! A terminal's other screen, on which each picture replaces the last; what was there before comes back.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result};
-use rustix::termios::{
-    LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
-};
+use anyhow::Result;
+use rustix::termios::{LocalModes, SpecialCodeIndex, Termios, tcgetwinsize};
+
+use crate::output;
+use crate::terminal::Settings;
 
 /// The other screen without its cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
@@ -18,8 +20,8 @@ const USUAL: (u16, u16) = (24, 80);
 
 /// The screen, while we have it.
 pub struct Screen {
-    /// The keyboard's settings of before, if there is one.
-    before: Option<Termios>,
+    /// Keys that come one by one, if there is a keyboard.
+    _keys: Option<Settings>,
     quits: Arc<AtomicBool>,
 }
 
@@ -29,22 +31,14 @@ impl Screen {
         if !io::stdout().is_terminal() {
             return Ok(None);
         }
-        let mut screen = Screen { before: None, quits: Arc::default() };
-        if io::stdin().is_terminal() {
-            let before = tcgetattr(io::stdin()).context("cannot read the terminal's settings")?;
-            let mut keys = before.clone();
-            keys.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // Whoever is stopped by Ctrl-Z would leave this screen to the shell.
-            keys.special_codes[SpecialCodeIndex::VSUSP] = 0;
-            keys.special_codes[SpecialCodeIndex::VMIN] = 0;
-            keys.special_codes[SpecialCodeIndex::VTIME] = 1;
-            tcsetattr(io::stdin(), OptionalActions::Now, &keys)
-                .context("cannot set the terminal up")?;
-            screen.before = Some(before);
+        let has_keys = io::stdin().is_terminal();
+        let _keys = has_keys.then(|| Settings::change(key_by_key)).transpose()?;
+        let screen = Screen { _keys, quits: Arc::default() };
+        if has_keys {
             let (stop, quits) = (Arc::clone(stop), Arc::clone(&screen.quits));
             std::thread::spawn(move || listen(&stop, &quits));
         }
-        write(ENTER)?;
+        output::print(ENTER)?;
         Ok(Some(screen))
     }
 
@@ -54,23 +48,29 @@ impl Screen {
     }
 
     /// What fits of a text.
-    pub fn draw(&self, text: &str) -> Result<()> {
+    pub fn draw(&self, text: &str) -> Result<ExitCode> {
         let size = tcgetwinsize(io::stdout()).map_or(USUAL, |size| (size.ws_row, size.ws_col));
-        write(&picture(text, if size.0 == 0 || size.1 == 0 { USUAL } else { size }))
+        output::print(&picture(text, if size.0 == 0 || size.1 == 0 { USUAL } else { size }))
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         // Nothing can be done about a terminal that has gone.
-        let _ = write(LEAVE);
-        if let Some(before) = &self.before {
-            let _ = tcsetattr(io::stdin(), OptionalActions::Now, before);
-        }
+        let _ = output::print(LEAVE);
     }
 }
 
-/// Waits for the key, a tenth of a second at a time.
+/// Without echo, each read over within a tenth of a second.
+fn key_by_key(settings: &mut Termios) {
+    settings.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+    // Whoever is stopped by Ctrl-Z would leave this screen to the shell.
+    settings.special_codes[SpecialCodeIndex::VSUSP] = 0;
+    settings.special_codes[SpecialCodeIndex::VMIN] = 0;
+    settings.special_codes[SpecialCodeIndex::VTIME] = 1;
+}
+
+/// Waits for the key.
 fn listen(stop: &AtomicBool, quits: &AtomicBool) {
     let mut key = [0];
     while !stop.load(Ordering::Relaxed) {
@@ -83,11 +83,6 @@ fn listen(stop: &AtomicBool, quits: &AtomicBool) {
             Err(_) => return,
         }
     }
-}
-
-fn write(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot print the result")
 }
 
 /// From the upper left on, each line cut and the rest of it empty, nothing scrolled.
