@@ -176,12 +176,16 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
         let is_part = few && part::is_part(snapshot, process, permille);
         let tasks = together.iter().map(|(_, task)| *task).collect();
+        let is_mate = |user: &RegionUse| {
+            let id = |&(_, task): &Busy| snapshot.tasks[task].id;
+            together.binary_search_by_key(&user.task, id).is_ok()
+        };
         let mut mates = Mates { process, permille, tasks, part: None, teams: None };
         if tell_teams {
             mates.split(snapshot);
         }
         let regions = is_part.then(|| snapshot.regions_of(process));
-        mates.part = regions.map(|own| Part::of(own, mates.permille, mates.in_a_team()));
+        mates.part = regions.map(|own| Part::of(own, mates.permille, mates.in_a_team(), is_mate));
         mates
     };
     by_process(&busy).map(with).collect()
@@ -311,7 +315,11 @@ fn users_of(region: &Region, known: &mut Indices, mates: Option<&Mates>) -> Amou
     if let Some(mates) = mates.filter(|mates| mates.permille > 0) {
         let whole: u64 = region.users.iter().map(|user| user.faults).sum();
         let team = mates.of_region(&users);
-        let of_part = |part: &Part| part.of_region(region, team.len() as u64, users.len() as u64);
+        let of_part = |part: &Part| {
+            // Who only filled it, a moment before the others began, is none of those who might share it.
+            let mates = users.iter().filter(|(task, _)| team.binary_search(task).is_ok()).count();
+            part.of_region(region, team.len() as u64, mates as u64)
+        };
         let permille = mates.part.as_ref().map_or(mates.permille, of_part);
         let each = (whole * permille / 1000).div_ceil(team.len() as u64);
         users.iter_mut().for_each(|user| user.1 = user.1 * (1000 - permille) / 1000);

@@ -12,7 +12,7 @@
 //! Example: 32 regions, half of them shared by 8 tasks, and three passes. Of 16 shared regions a third, 5, should
 //! show two tasks. Five do: they are shared. Where ten do, they have been passed on.
 
-use numaherd_model::{ProcessId, Region, Sharing, Snapshot};
+use numaherd_model::{ProcessId, Region, RegionUse, Sharing, Snapshot};
 
 use crate::bundles::in_earnest;
 
@@ -45,13 +45,19 @@ pub struct Part {
 }
 
 impl Part {
-    /// Of a process that has these regions and shares so much of them, by so many tasks each.
-    pub fn of(regions: &[Region], permille: u64, count: u64) -> Part {
+    /// Of a process that has these regions and shares so much of them, by so many tasks each, of those that `is_mate`
+    /// tells.
+    pub fn of(
+        regions: &[Region],
+        permille: u64,
+        count: u64,
+        is_mate: impl Fn(&RegionUse) -> bool,
+    ) -> Part {
         let (mut pairs, mut by_chance) = (0, 0);
         for region in regions {
             let passes = passes(region);
             if passes >= FEWEST_PASSES {
-                pairs += u64::from(in_earnest(region).count() == 2);
+                pairs += u64::from(in_earnest(region).filter(|user| is_mate(user)).count() == 2);
                 by_chance += permille * pair_permille(count, passes) / 1000;
             }
         }
@@ -225,7 +231,7 @@ mod tests {
         for (index, users) in (0..).zip(regions) {
             scene.region(index, users, &[(0, 512)]);
         }
-        Part::of(&scene.snapshot().regions, 500, 8).pairs_permille
+        Part::of(&scene.snapshot().regions, 500, 8, |_| true).pairs_permille
     }
 
     #[test]

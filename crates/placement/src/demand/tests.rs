@@ -1,8 +1,8 @@
 //! Weights, costs and room, worked out by hand.
 
 use super::*;
-use numaherd_model::CpuId;
-use numaherd_model::scene::{PROCESS, Scene};
+use numaherd_model::scene::{PROCESS, Scene, task_id};
+use numaherd_model::{CpuId, RegionUse};
 
 /// A whole task at SLIT 21.
 const AT_21: u64 = 11 * SLIT_UNIT * SHARE;
@@ -83,6 +83,31 @@ fn a_few_faults_in_a_shared_process_stand_for_all_its_busy_tasks() {
     let demand = Demand::new(&scene.snapshot());
     assert_eq!(demand.bundles.len(), 1);
     assert!(demand.bundles[0].users.iter().all(|&(_, weight)| weight == SHARE));
+}
+
+/// As seen of the lab's *shared*: the main thread still met the kernel's first scan on a slice that it had filled.
+#[test]
+fn a_slice_that_the_main_thread_was_seen_in_is_not_of_the_part_that_all_share() {
+    let mut scene = Scene::two_by_four();
+    scene.busy(8);
+    scene.task(9, 0, 0);
+    for r in 0..32 {
+        let slice = r >= 16;
+        let mut users = vec![(r % 16 / 2 + 1, 1536)];
+        if !slice {
+            users = [0, 1, 3, 5].iter().map(|next| ((r + next) % 8 + 1, 512)).collect();
+            users.sort_unstable();
+        }
+        scene.region(r.into(), &users, &[(0, 512)]);
+        let region = scene.edit().regions.last_mut().unwrap();
+        (region.pairs, region.switches) = (4 * 512, if slice { 0 } else { 4 * 512 });
+    }
+    let main = RegionUse { task: task_id(9), faults: 256 };
+    scene.edit().regions[25].users.push(main);
+    scene.shared(168, 87);
+    let demand = Demand::new(&scene.snapshot());
+    let shared = demand.bundles.iter().find(|bundle| bundle.users.len() == 8).unwrap();
+    assert_eq!(shared.regions.to_vec(), (0..16).collect::<Vec<_>>());
 }
 
 #[test]
