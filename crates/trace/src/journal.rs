@@ -67,9 +67,17 @@ impl FileJournal {
         make_folder(dir, user)?;
         let path = dir.join(run).with_extension(ENDING);
         let file = create_file(&path)?;
-        let begun = Instant::now();
-        let mut journal = FileJournal { path, file, begin: begun, bytes: 0, bound: LONG };
-        journal.append(begin)?;
+        FileJournal::begun(path, file, begin)
+    }
+
+    /// Writes the first line of a new file.
+    fn begun(path: PathBuf, file: File, begin: Event) -> io::Result<FileJournal> {
+        let now = Instant::now();
+        let mut journal = FileJournal { path, file, begin: now, bytes: 0, bound: LONG };
+        journal.append(begin).inspect_err(|_| {
+            // On a full disk a file can be made, and nothing be written: without that line nobody would ever remove it.
+            let _ = gone(&journal.path);
+        })?;
         Ok(journal)
     }
 
