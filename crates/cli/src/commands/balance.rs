@@ -80,8 +80,8 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         // In our place: with nothing to put back, its signals and its end are its own.
         return Err(command.exec()).with_context(|| not_started(&args.command));
     }
-    others::check(&named, args.all || !args.cgroup.is_empty())?;
-    let mut session = Session::begin(&about(args), tunes(args))?;
+    let alone = || others::check(&named, args.all || !args.cgroup.is_empty());
+    let mut session = Session::begin(&about(args), tunes(args), alone)?;
     let started = Runner::start(args, targets, &mut session, interrupted);
     let outcome = started.and_then(|(mut runner, mut child)| {
         let code = runner.run(args, &mut session, child.as_mut())?;

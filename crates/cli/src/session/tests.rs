@@ -42,6 +42,39 @@ fn one_session_at_a_time_sets_knobs_but_for_those_that_started_it() {
     assert_eq!(alone(), Ok(()), "nobody is there any more");
 }
 
+/// Each looks at who is there, takes its time, and begins if nobody is: one of them does.
+#[test]
+fn of_sessions_that_begin_at_once_the_later_see_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = std::sync::Barrier::new(4);
+    let begin = |run: String| {
+        let opening = Event::Begin {
+            run: run.clone(),
+            boot: "b".into(),
+            pid: 1,
+            start: 1,
+            about: "process 7".into(),
+            tunes: false,
+        };
+        gate.wait();
+        let begun = write_down(dir.path(), &run, opening, || {
+            let others = left_behind(dir.path())?.journals.len();
+            std::thread::sleep(Duration::from_millis(50));
+            anyhow::ensure!(others == 0, "looked after already");
+            Ok(())
+        });
+        begun.is_ok()
+    };
+    let begun: Vec<bool> = std::thread::scope(|scope| {
+        let begin = &begin;
+        let each = (0..4).map(|run| scope.spawn(move || begin(run.to_string())));
+        let each: Vec<_> = each.collect();
+        each.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(begun.iter().filter(|begun| **begun).count(), 1, "{begun:?}");
+    assert_eq!(left_behind(dir.path()).unwrap().journals.len(), 1);
+}
+
 /// Whoever started it may never take note of its end, as the first process of many a container; what it left is to be
 /// put back all the same.
 #[test]

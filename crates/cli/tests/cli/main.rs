@@ -8,6 +8,7 @@
 #[path = "../transcript/mod.rs"]
 mod transcript;
 
+mod balancing;
 mod bench;
 mod machines;
 mod policies;

@@ -64,6 +64,19 @@ fn a_journal_that_cannot_be_begun_leaves_no_file() {
 }
 
 #[test]
+fn a_turn_at_the_folder_is_one_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, user) = (dir.path().join("user"), me(&dir));
+    let turn = || take_turn(&folder, user, Duration::from_millis(20));
+    let first = turn().unwrap();
+    let error = turn().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(first);
+    turn().unwrap();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "no file stays");
+}
+
+#[test]
 fn a_journal_whose_folder_is_gone_still_tells_what_it_holds() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, user) = (dir.path().join("user"), me(&dir));
