@@ -153,10 +153,19 @@ fn run_as_numactl_reads() -> Option<ExitCode> {
 
 /// Help and version as they are; an error of the command line on one line.
 fn told_by_clap(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if !error.use_stderr() {
+        return match output::printed(error.print()) {
+            Ok(code) => code,
+            Err(error) => {
+                say!("numaherd: {}", one_line(&error));
+                ExitCode::from(1)
+            }
+        };
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // Nobody is left to tell if this cannot be printed.
         let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        return ExitCode::from(2);
     }
     let text = error.render().to_string();
     let wanted = |line: &&str| !line.is_empty() && !line.starts_with("Usage:");

@@ -12,6 +12,12 @@ use crate::{repository, skip};
 
 /// Quick commands that print a result, under our name and others'.
 const PRINTING: &[(&str, &[&str])] = &[
+    ("numaherd", &["--help"]),
+    ("numaherd", &["--version"]),
+    ("numaherd", &["balance", "-h"]),
+    ("numaherd", &["help", "top"]),
+    ("numaherd", &["bench", "pft", "--help"]),
+    ("numaherd", &["run", "--help"]),
     ("numaherd", &["topology"]),
     ("numaherd", &["topology", "-H"]),
     ("numaherd", &["topology", "--measure", "--size", "1M", "--samples", "1"]),
