@@ -2,9 +2,8 @@
 //! with a captured one.
 
 pub mod json;
+pub mod source;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -26,7 +25,7 @@ pub fn find(name: &str) -> Result<Machine> {
             let stem = stem.unwrap_or_default().to_string_lossy();
             Ok(derived::machine(&stem, &topology)?)
         }
-        None => Ok(Machine::find(name)?),
+        None => Ok(Description::read_by(name, source::read)?.machine(name)?),
     }
 }
 
@@ -34,7 +33,7 @@ pub fn find(name: &str) -> Result<Machine> {
 pub fn topology(name: &str) -> Result<Topology> {
     match captured(name)? {
         Some(topology) => Ok(topology),
-        None => match Description::find(name) {
+        None => match Description::read_by(name, source::read) {
             Ok(description) => Ok(description.topology()),
             Err(error) => match only_simulated(name, name) {
                 Some(machine) => Ok(machine?.topology()),
@@ -61,29 +60,10 @@ pub fn only_simulated(name: &str, called: &str) -> Option<Result<numaherd_sim::M
     if let Some(machine) = numaherd_sim::Machine::built_in(name) {
         return Some(machine);
     }
-    let text = String::from_utf8(read(name).ok()?).ok()?;
+    let text = String::from_utf8(source::read(name).ok()?).ok()?;
     let is_simulated = Places::of(&text).has("sim");
     let machine = numaherd_sim::Machine::parse(called, name, &text);
     (machine.is_ok() || is_simulated).then_some(machine)
-}
-
-/// More than any description of a machine or a workload has: distances between 1024 nodes, a line each, are 15 MiB.
-const MOST_BYTES: u64 = 64 << 20;
-
-/// A described machine's or workload's file, and no more of it than such a file can have: a device gives zeros until
-/// memory is full.
-///
-/// # Errors
-/// It cannot be read, or goes on.
-pub fn read(path: &str) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let told =
-            format!("more than {} MiB, which no machine or workload takes", MOST_BYTES >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, told));
-    }
-    Ok(bytes)
 }
 
 /// Whether a machine is read from /proc and /sys: this one, or one that was captured in a folder, or in its folder
@@ -106,7 +86,7 @@ fn captured(name: &str) -> Result<Option<Topology>> {
         return Ok(Some(numaherd_linux::topology::read(Path::new("/"))?));
     }
     if is_json(name) {
-        let bytes = read(name).with_context(|| format!("cannot read {name}"))?;
+        let bytes = source::read(name).with_context(|| format!("cannot read {name}"))?;
         return Ok(Some(json::told(name, &numaherd_sim::text(name, bytes)?)?));
     }
     let built_in = numaherd_sim::Machine::built_in_text(name).is_some();

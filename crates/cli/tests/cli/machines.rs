@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::transcript::{numaherd, run};
+use crate::transcript::{feed, numaherd, run};
 use crate::{repository, written};
 
 fn topology(machine: &str, form: &[&str]) -> String {
@@ -201,6 +201,22 @@ fn a_machine_file_of_any_name_is_simulated_as_fast_as_it_says() {
     run(&mut numaherd(&words)).refuses(1, &["cannot read", "more than 64 MiB"]);
     let words = ["simulate", "numa02", "--machine", "/dev/zero", "--placement", "off"];
     run(&mut numaherd(&words)).refuses(1, &["no machine '/dev/zero'"]);
+}
+
+/// What a pipe gives is there once, and all of a command's readers have it: of a machine that only the simulator takes,
+/// and of one that the lab takes too.
+#[test]
+fn a_machine_file_from_a_pipe_is_read_once() {
+    for file in ["machines/documents/numaq.toml", "machines/2x4.toml"] {
+        let text = std::fs::read_to_string(repository(file)).unwrap();
+        let from_pipe = |form: &[&str]| {
+            let words = [&["topology", "--machine", "/dev/stdin"], form].concat();
+            feed(&mut numaherd(&words), &text).ends_with(0).stdout
+        };
+        assert_eq!(from_pipe(&["-o", "toml"]), text, "{file}");
+        let path = repository(file);
+        assert_eq!(from_pipe(&["-o", "csv"]), topology(path.to_str().unwrap(), &["-o", "csv"]));
+    }
 }
 
 /// So can a captured one; a machine file can have what was measured there.
