@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
+use numaherd_lab::LabError;
 use numaherd_linux::sys::signal;
 
 use args::{Cli, Command, LabCommand, MigrationArgs, PftArgs, SimulatePft};
@@ -53,7 +54,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             say!("numaherd: {}", one_line(&error));
-            if matches!(error.downcast_ref(), Some(numaherd_lab::LabError::Interrupted)) {
+            if let Some(LabError::Interrupted | LabError::WaitInterrupted { .. }) =
+                error.downcast_ref()
+            {
                 return interrupt::code();
             }
             ExitCode::from(if error.is::<output::Misuse>() { 2 } else { 1 })

@@ -268,7 +268,7 @@ impl Description {
     /// The same, its file read by the caller's own means.
     ///
     /// # Errors
-    /// As [`find`](Self::find).
+    /// As [`find`](Self::find); [`LabError::WaitInterrupted`] where reading was.
     pub fn read_by<'n>(
         name: &'n str,
         read: impl FnOnce(&'n str) -> io::Result<Vec<u8>>,
@@ -279,7 +279,10 @@ impl Description {
         }
         let path = Path::new(name);
         let read = || {
-            let bytes = read(name).map_err(|e| fail(e.to_string()))?;
+            let bytes = read(name).map_err(|error| match error.kind() {
+                io::ErrorKind::Interrupted => LabError::WaitInterrupted { path: name.into() },
+                _ => fail(error.to_string()),
+            })?;
             places::text(bytes).map_err(|e| fail(format!("line {}: expected {e}", e.line)))
         };
         match path.extension().and_then(|ending| ending.to_str()) {
