@@ -85,6 +85,8 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     let started = Runner::start(args, targets, &mut session, interrupted);
     let outcome = started.and_then(|(mut runner, mut child)| {
         let code = runner.run(args, &mut session, child.as_mut())?;
+        // Also where it ended before its first turn.
+        runner.summary.cpu_ns = clock::cpu_time().0;
         Ok((runner, code))
     });
     // Whatever went wrong, what was changed is put back; and before the fault stream is closed,
@@ -292,7 +294,6 @@ impl Runner {
                 tuner.turned(session, &turn, seen)?;
             }
             let used = clock::cpu_time().since(before);
-            self.summary.cpu_ns = clock::cpu_time().0;
             self.pace.hurry(lost::permille(&turn.snapshot.topology));
             let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
             rotation.iter_mut().for_each(Rotation::step);

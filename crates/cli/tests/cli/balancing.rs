@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use numaherd_model::CpuSet;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::transcript::{Transcript, program, run};
@@ -82,6 +83,18 @@ impl Drop for Idle {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// What it took to begin is CPU time too.
+#[test]
+fn a_run_that_ends_before_its_first_turn_tells_what_it_used() {
+    let Some(host) = Host::of_two_nodes() else { return };
+    let summary = host.0.path().join("summary");
+    let words = ["--summary", summary.to_str().unwrap(), "--", "true"];
+    run(&mut host.balance(&words)).ends_with(0).tells(&["placed 0 tasks"]);
+    let told: Value = serde_json::from_slice(&std::fs::read(&summary).unwrap()).unwrap();
+    assert!(told["cpu_ns"].as_u64() > Some(0), "{told}");
+    host.left_nothing();
 }
 
 /// Of two that begin in one instant the second sees the first.
