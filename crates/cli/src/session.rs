@@ -169,6 +169,14 @@ impl Session {
         Ok(())
     }
 
+    /// Whether affinities were changed; where the journal cannot be read they may have been.
+    pub fn has_placed(&self) -> bool {
+        let placed = |left: LeftBehind| {
+            left.changes.iter().any(|(_, change)| matches!(change, Change::Affinity { .. }))
+        };
+        self.journal.0.borrow().left().map_or(true, |left| left.is_some_and(placed))
+    }
+
     /// Puts everything back, or settings only and leaves affinities for `restore`; ends the
     /// supervisor.
     pub fn finish(self, keep: bool) -> Result<Undone> {

@@ -92,7 +92,9 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     // Whatever went wrong, what was changed is put back; and before the fault stream is closed,
     // which takes the kernel a while.
     let run = session.run().to_string();
-    let undone = session.finish(args.keep)?;
+    // With nobody placed there is nothing to come back to.
+    let keep = args.keep && session.has_placed();
+    let undone = session.finish(keep)?;
     let (mut runner, code) = outcome?;
     runner.summary.faults_lost = runner.machine.lost_faults();
     runner.summary.longest_pause_ns = runner.machine.longest_pause().0;
@@ -100,7 +102,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     if let Some(file) = &mut runner.summary_file {
         file.write_all(&serde_json::to_vec(&summary)?).context("cannot write the summary")?;
     }
-    if args.keep {
+    if keep {
         say!("numaherd: affinities are kept; 'numaherd restore --run {run}' puts them back");
     } else {
         say!("numaherd: put back {}", tell(&undone));
@@ -370,7 +372,8 @@ fn ended(child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitStatus>
 /// courtesy, and what it lacks does not keep us from balancing.
 fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
     match wanted {
-        Some(path) => begin_log(path, session.opening()).context("cannot write the log"),
+        Some(path) => begin_log(path, session.opening())
+            .with_context(|| format!("cannot write the log {}", path.display())),
         None => {
             let path = runs::next(&runs::folder(), session.run());
             Ok(courtesy(path.and_then(|path| begin_log(&path, session.opening())))?)

@@ -6,7 +6,7 @@ pub mod source;
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use numaherd_lab::machine::Description;
 use numaherd_lab::{LabError, Machine, derived};
 use numaherd_model::Topology;
@@ -25,7 +25,10 @@ pub fn find(name: &str) -> Result<Machine> {
             let stem = stem.unwrap_or_default().to_string_lossy();
             Ok(derived::machine(&stem, &topology)?)
         }
-        None => Ok(Description::read_by(name, source::read)?.machine(name)?),
+        None => {
+            let description = Description::read_by(name, source::read);
+            Ok(description.map_err(|error| unknown(name, error))?.machine(name)?)
+        }
     }
 }
 
@@ -37,7 +40,7 @@ pub fn topology(name: &str) -> Result<Topology> {
             Ok(description) => Ok(description.topology()),
             Err(error) => match only_simulated(name, name) {
                 Some(machine) => Ok(machine?.topology()),
-                None => Err(naming_all(error).into()),
+                None => Err(unknown(name, naming_all(error))),
             },
         },
     }
@@ -51,6 +54,17 @@ fn naming_all(error: LabError) -> LabError {
             LabError::UnknownMachine { name, known }
         }
         error => error,
+    }
+}
+
+/// The error; of a file under another name that it is one, since its path is right.
+fn unknown(name: &str, error: LabError) -> Error {
+    match error {
+        LabError::UnknownMachine { .. } if Path::new(name).exists() => anyhow!(
+            "no machine '{name}': it is there, but its name ends in none of .toml (a machine file), .xml (hwloc's) and \
+             .json (topology's)"
+        ),
+        error => error.into(),
     }
 }
 

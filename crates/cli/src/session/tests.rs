@@ -170,6 +170,26 @@ fn where_settings_cannot_be_forgotten_the_supervisor_hears_all_the_same_that_all
     assert!(LeftBehind::read(&path).unwrap().unwrap().kept);
 }
 
+/// Else `restore --run` would be named for nothing, and a journal of nothing stay for ever.
+#[test]
+fn only_a_session_that_has_placed_somebody_has_something_to_keep() {
+    use numaherd_model::{ProcessId, TaskId};
+    let dir = tempfile::tempdir().unwrap();
+    let (session, _told) = ending(&dir.path().join("placed"), "placed");
+    let knob = Change::Knob { path: "/no/such".into(), before: "1".into(), after: "2".into() };
+    session.journal().before(&knob).unwrap();
+    assert!(!session.has_placed());
+    let affinity = Change::Affinity {
+        task: TaskId { tid: 9, start: 1 },
+        process: ProcessId { tgid: 9, start: 1 },
+        before: Default::default(),
+        after: Default::default(),
+    };
+    session.journal().before(&affinity).unwrap();
+    assert!(session.has_placed());
+    session.pulse.end();
+}
+
 /// Who balances with `nohup` and logs out loses the folder that the journal is in.
 #[test]
 fn a_session_whose_journals_folder_is_gone_puts_everything_back() {

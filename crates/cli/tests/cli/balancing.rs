@@ -129,3 +129,22 @@ fn a_process_is_looked_after_by_one_run() {
     ended.ends_with(143).tells(&["evidence: ", "put back 0 affinities"]);
     host.left_nothing();
 }
+
+/// With nobody placed nothing is to be put back one day.
+#[test]
+fn a_run_that_places_nobody_keeps_nothing() {
+    let Some(host) = Host::of_two_nodes() else { return };
+    let told = run(&mut host.balance(&["--keep", "--", "true"])).ends_with(0);
+    let told = told.tells(&["put back 0 affinities and 0 settings"]);
+    assert!(!told.stderr.contains("are kept"), "{told}");
+    host.left_nothing();
+}
+
+/// As any other file that cannot be written.
+#[test]
+fn a_log_that_cannot_be_written_is_named() {
+    let Some(host) = Host::of_two_nodes() else { return };
+    let words = ["--log", "/no/such/log", "--", "true"];
+    run(&mut host.balance(&words)).refuses(1, &["cannot write the log /no/such/log"]);
+    host.left_nothing();
+}
