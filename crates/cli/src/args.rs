@@ -444,11 +444,11 @@ impl std::str::FromStr for On {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':').unwrap_or((text, "")) {
-            ("lab", "") => Ok(On::Lab("2x4".into())),
-            ("lab", machine) => Ok(On::Lab(machine.into())),
-            ("sim", machine) if !machine.is_empty() => Ok(On::Sim(machine.into())),
-            ("host", "") => Ok(On::Host),
+        match text.split_once(':') {
+            None if text == "lab" => Ok(On::Lab("2x4".into())),
+            None if text == "host" => Ok(On::Host),
+            Some(("lab", machine)) if !machine.is_empty() => Ok(On::Lab(machine.into())),
+            Some(("sim", machine)) if !machine.is_empty() => Ok(On::Sim(machine.into())),
             _ => Err("'lab', 'lab:MACHINE', 'sim:MACHINE' or 'host'".into()),
         }
     }

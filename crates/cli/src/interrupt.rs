@@ -22,6 +22,11 @@ pub fn flag() -> anyhow::Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
+/// Whether one came since there is such a flag.
+pub fn came() -> bool {
+    CAME.load(Ordering::Relaxed) != 0
+}
+
 /// The code to end with after that, as shells have it: 130 after Ctrl-C, 143 after SIGTERM, 129 after a hangup.
 pub fn code() -> ExitCode {
     ExitCode::from(number(CAME.load(Ordering::Relaxed)))

@@ -22,8 +22,9 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser};
+use numaherd_lab::LabError;
 use numaherd_linux::sys::signal;
 
 use args::{Cli, Command, LabCommand, MigrationArgs, PftArgs, SimulatePft};
@@ -53,7 +54,9 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             say!("numaherd: {}", one_line(&error));
-            if matches!(error.downcast_ref(), Some(numaherd_lab::LabError::Interrupted)) {
+            if let Some(LabError::Interrupted | LabError::WaitInterrupted { .. }) =
+                error.downcast_ref()
+            {
                 return interrupt::code();
             }
             ExitCode::from(if error.is::<output::Misuse>() { 2 } else { 1 })
@@ -153,10 +156,19 @@ fn run_as_numactl_reads() -> Option<ExitCode> {
 
 /// Help and version as they are; an error of the command line on one line.
 fn told_by_clap(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+    if !error.use_stderr() {
+        return match output::printed(error.print()) {
+            Ok(code) => code,
+            Err(error) => {
+                say!("numaherd: {}", one_line(&error));
+                ExitCode::from(1)
+            }
+        };
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         // Nobody is left to tell if this cannot be printed.
         let _ = error.print();
-        return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        return ExitCode::from(2);
     }
     let text = error.render().to_string();
     let wanted = |line: &&str| !line.is_empty() && !line.starts_with("Usage:");
@@ -168,12 +180,50 @@ fn told_by_clap(error: &clap::Error) -> ExitCode {
     {
         text = format!("'{}' is not UTF-8", word.to_string_lossy());
     }
+    if let Some(meant) = meant(error) {
+        text = format!("{text}: {meant}");
+    }
+    let text = range_in_words(&text).unwrap_or(text);
     // What Rust says of a number that is none.
     let text = text
         .replace("invalid digit found in string", "a whole number is wanted")
         .replace("number too large to fit in target type", "the number is too large");
     say!("numaherd: {} (--help says more)", text.strip_prefix("error: ").unwrap_or(&text));
     ExitCode::from(2)
+}
+
+/// What clap says of a number outside its range (`0 is not in 1..=1000`), as others are told what is wanted.
+fn range_in_words(text: &str) -> Option<String> {
+    let (told, range) = text.rsplit_once(" is not in ")?;
+    let (before, _) = told.rsplit_once(' ')?;
+    let (least, most) = range.split_once("..")?;
+    let most: u64 = most.trim_start_matches('=').parse().ok()?;
+    let least: u64 = least.parse().ok()?;
+    Some(match most {
+        u64::MAX => format!("{before} a whole number, {least} or more"),
+        _ => format!("{before} a whole number from {least} to {most}"),
+    })
+}
+
+/// What a word is likely meant for that has no place where it stands.
+fn meant(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+        return None;
+    }
+    let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
+    let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
+    match words.first().map(AsRef::as_ref)? {
+        "status" | "top" | "advise" | "balance" if is_number => {
+            Some(format!("a process is given as -p {word}"))
+        }
+        "balance" => Some("a command follows '--'".into()),
+        "lab" if words.get(1).is_some_and(|name| name == "run" || name == "shell") => {
+            Some("a command follows '--'".into())
+        }
+        _ => None,
+    }
 }
 
 /// What was being done, and why it failed, on one line. A cause that a message already ends with

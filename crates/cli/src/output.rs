@@ -45,8 +45,12 @@ macro_rules! misuse {
 
 /// Prints a result.
 pub fn print(text: &str) -> Result<ExitCode> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    printed(std::io::stdout().lock().write_all(text.as_bytes()))
+}
+
+/// How a command ends that has written its result to standard output, or could not.
+pub fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
+    match written.and_then(|()| std::io::stdout().lock().flush()) {
         // A reader that has seen enough is no error.
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             Err(error).context("cannot print the result")

@@ -20,7 +20,7 @@ use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
 use numaherd_linux::undo::{Trail, Undone, in_force, undo};
 use numaherd_model::{Change, Journal};
-use numaherd_trace::journal::{remove, state_dir};
+use numaherd_trace::journal::{remove, state_dir, take_turn};
 use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
@@ -33,6 +33,9 @@ const BEAT: Duration = Duration::from_millis(150);
 
 /// Between two tries to start another supervisor, where that fails.
 const RETRY: Duration = Duration::from_secs(10);
+
+/// Longest that another session may take to begin: for that it puts back what dead ones left. Guessed.
+const TURN: Duration = Duration::from_secs(10);
 
 /// The number of the supervisor's pipe, where the limit on open files lets us have it. The kernel's table of a
 /// process's files is as long as its highest number, eight bytes each. Guessed: more than we ever open.
@@ -75,30 +78,25 @@ impl Journal for Shared {
 }
 
 impl Session {
-    /// Puts back what dead sessions left, begins a journal and starts the supervisor. One that `tunes`
-    /// sets knobs of the kernel.
-    pub fn begin(about: &str, tunes: bool) -> Result<Session> {
+    /// Puts back what dead sessions left, begins a journal and starts the supervisor, if `alone` finds no other session
+    /// in the way. One that `tunes` sets knobs of the kernel.
+    pub fn begin(about: &str, tunes: bool, alone: impl FnOnce() -> Result<()>) -> Result<Session> {
         let dir = journals();
-        for (left, undone) in restore_dead(&dir, false)? {
-            say!("numaherd: put back what run {} had left: {}", left.run, tell(&undone));
-        }
         let mut reader = TaskReader::new("/".as_ref());
         let pid = std::process::id();
         let start = reader.stat(pid, pid)?.map_or(0, |stat| stat.id.start);
         let run = format!("{pid}-{start}");
         let boot = reader.boot_id()?;
-        let begin = Event::Begin { run: run.clone(), boot, pid, start, about: about.into(), tunes };
-        let opening = begin.clone();
-        let journal = FileJournal::create(&dir, identity::effective_user(), &run, begin)
-            .with_context(|| {
-                format!("cannot write the undo journal in {}, so nothing is changed", dir.display())
-            })?;
+        let opening =
+            Event::Begin { run: run.clone(), boot, pid, start, about: about.into(), tunes };
+        let journal = write_down(&dir, &run, opening.clone(), || {
+            alone()?;
+            for (left, undone) in restore_dead(&dir, false)? {
+                say!("numaherd: put back what run {} had left: {}", left.run, tell(&undone));
+            }
+            if tunes { alone_at_the_knobs(&dir, &run, &mut reader) } else { Ok(()) }
+        })?;
         let path = journal.path().to_path_buf();
-        // Once we can be seen, for of two that begin at once each must see the other.
-        if tunes && let Err(refused) = alone_at_the_knobs(&dir, &run, &mut reader) {
-            remove(&path).context("cannot remove the undo journal")?;
-            return Err(refused);
-        }
         let pulse = Pulse::start(&path)?;
         Ok(Session { run, opening, journal: Shared(Rc::new(RefCell::new(journal))), path, pulse })
     }
@@ -171,6 +169,14 @@ impl Session {
         Ok(())
     }
 
+    /// Whether affinities were changed; where the journal cannot be read they may have been.
+    pub fn has_placed(&self) -> bool {
+        let placed = |left: LeftBehind| {
+            left.changes.iter().any(|(_, change)| matches!(change, Change::Affinity { .. }))
+        };
+        self.journal.0.borrow().left().map_or(true, |left| left.is_some_and(placed))
+    }
+
     /// Puts everything back, or settings only and leaves affinities for `restore`; ends the
     /// supervisor.
     pub fn finish(self, keep: bool) -> Result<Undone> {
@@ -198,6 +204,22 @@ impl Session {
         }
         Ok(undone)
     }
+}
+
+/// Begins a journal once `before` has nothing against it, in one turn: of two sessions that begin at once and must not be
+/// both, the second sees the first's journal.
+fn write_down(
+    dir: &Path,
+    run: &str,
+    opening: Event,
+    before: impl FnOnce() -> Result<()>,
+) -> Result<FileJournal> {
+    let doing =
+        || format!("cannot write the undo journal in {}, so nothing is changed", dir.display());
+    let user = identity::effective_user();
+    let _turn = take_turn(dir, user, TURN).with_context(doing)?;
+    before()?;
+    FileJournal::create(dir, user, run, opening).with_context(doing)
 }
 
 /// Signs of life to the supervisor, no more often than needed.

@@ -22,9 +22,11 @@ const BUSY_PERMILLE: u64 = 100;
 /// The process of this id.
 ///
 /// # Errors
-/// There is none.
+/// There is none, or it is a thread of the kernel's, which has no memory of its own.
 pub fn named(reader: &mut TaskReader, pid: u32) -> Result<ProcessId> {
     let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
+    let is_kernels = reader.stat(pid, pid)?.is_some_and(|stat| stat.is_kernels);
+    ensure!(!is_kernels, "process {pid} is the kernel's own, and nobody's to place");
     // The kernel has a folder for every thread as if it were a process, though it lists none of them; but what it tells
     // of faults is by process, and of that id there would be none for ever.
     if let Some(tgid) = reader.tgid(pid)?.filter(|tgid| *tgid != pid) {
@@ -50,13 +52,12 @@ pub fn one(pid: u32) -> Result<ProcessId> {
 /// The same, if it has a thread that can be placed. The first may have ended before others.
 ///
 /// # Errors
-/// There is none, or it has ended, or is a thread of the kernel's.
+/// As [`named`] has them; or it has ended.
 pub fn alive(reader: &mut TaskReader, pid: u32) -> Result<ProcessId> {
     let process = named(reader, pid)?;
     let mut alive = false;
     for tid in reader.threads(pid)?.unwrap_or_default() {
         let Some(stat) = reader.stat(pid, tid)? else { continue };
-        ensure!(!stat.is_kernels, "process {pid} is the kernel's own, and nobody's to place");
         alive |= !stat.is_dead();
     }
     ensure!(alive, "process {pid} has ended, though its parent has not taken note of that yet");
@@ -268,6 +269,8 @@ mod tests {
         assert_eq!(told(8), "8", "its first thread has ended, and not the other");
         assert!(told(7).contains("has ended") && told(2).contains("the kernel's own"));
         assert_eq!(told(3), "no process 3");
+        // Nobody who only looks is shown an empty table.
+        assert!(named(&mut reader, 2).is_err() && named(&mut reader, 7).is_ok());
     }
 
     #[test]

@@ -115,6 +115,12 @@ pub enum LabError {
     /// The user asked to stop.
     #[error("interrupted; the emulated machine was ended")]
     Interrupted,
+    /// The user asked to stop before anything was begun.
+    #[error("interrupted while waiting for {path}")]
+    WaitInterrupted {
+        /// The file.
+        path: String,
+    },
     /// The other side said something unexpected.
     #[error("the agent in the guest: {problem}")]
     Agent {

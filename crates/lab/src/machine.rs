@@ -5,6 +5,7 @@
 //! tables, which is ascending by id.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use numaherd_model::places::{self, Places};
@@ -141,14 +142,7 @@ impl Machine {
     /// # Errors
     /// [`LabError::UnknownMachine`], or [`LabError::Machine`] with the offending place.
     pub fn find(name: &str) -> Result<Machine, LabError> {
-        match Description::find(name)? {
-            Description::Machine(machine) => Ok(*machine),
-            Description::Topology(topology) => {
-                let stem = Path::new(name).file_stem().filter(|_| name.ends_with(".xml"));
-                let stem = stem.map_or_else(|| name.into(), |stem| stem.to_string_lossy());
-                derived::machine(&stem, &topology)
-            }
-        }
+        Description::find(name)?.machine(name)
     }
 
     pub(crate) fn parse(name: &str, path: &str, text: &str) -> Result<Machine, LabError> {
@@ -268,13 +262,27 @@ impl Description {
     /// # Errors
     /// [`LabError::UnknownMachine`], or [`LabError::Machine`] with the offending place.
     pub fn find(name: &str) -> Result<Description, LabError> {
+        Description::read_by(name, std::fs::read)
+    }
+
+    /// The same, its file read by the caller's own means.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find); [`LabError::WaitInterrupted`] where reading was.
+    pub fn read_by<'n>(
+        name: &'n str,
+        read: impl FnOnce(&'n str) -> io::Result<Vec<u8>>,
+    ) -> Result<Description, LabError> {
         let fail = |problem: String| LabError::Machine { path: name.into(), problem };
         if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| *known == name) {
             return Machine::parse(name, name, text).map(Box::new).map(Description::Machine);
         }
         let path = Path::new(name);
         let read = || {
-            let bytes = std::fs::read(path).map_err(|e| fail(e.to_string()))?;
+            let bytes = read(name).map_err(|error| match error.kind() {
+                io::ErrorKind::Interrupted => LabError::WaitInterrupted { path: name.into() },
+                _ => fail(error.to_string()),
+            })?;
             places::text(bytes).map_err(|e| fail(format!("line {}: expected {e}", e.line)))
         };
         match path.extension().and_then(|ending| ending.to_str()) {
@@ -287,6 +295,21 @@ impl Description {
                 .map(Description::Topology)
                 .map_err(|problem| LabError::Synthetic { text: name.into(), problem }),
             _ => Err(LabError::UnknownMachine { name: name.into(), known: names().join(", ") }),
+        }
+    }
+
+    /// A machine that can be booted; one made of nodes alone is called after its `name`.
+    ///
+    /// # Errors
+    /// [`LabError::Machine`] where it cannot be emulated.
+    pub fn machine(self, name: &str) -> Result<Machine, LabError> {
+        match self {
+            Description::Machine(machine) => Ok(*machine),
+            Description::Topology(topology) => {
+                let stem = Path::new(name).file_stem().filter(|_| name.ends_with(".xml"));
+                let stem = stem.map_or_else(|| name.into(), |stem| stem.to_string_lossy());
+                derived::machine(&stem, &topology)
+            }
         }
     }
 

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use numaherd_model::CpuSet;
 
 use crate::ReadError;
-use crate::file::{is_absent, text_if_present};
+use crate::file::{is_absent, text_if_present, unescape};
 
 /// How old it may be where groups are mounted. A host of containers mounts thousands of things, and where
 /// groups are changes hardly ever.
@@ -80,7 +80,7 @@ fn mount(root: &Path, line: &str) -> Option<Mount> {
         "cgroup2" => None,
         _ => return None,
     };
-    Some(Mount { folder: root.join(folder.trim_start_matches('/')), version_1 })
+    Some(Mount { folder: root.join(unescape(folder).trim_start_matches('/')), version_1 })
 }
 
 /// A group's path and those of the groups above it, nearest first, the root last; none of a group outside our
@@ -305,6 +305,17 @@ mod tests {
         assert_eq!(folders(&mut mounts), 3);
         std::fs::write(root.path().join("proc/mounts"), "").unwrap();
         assert_eq!((folders(&mut mounts), folders(&mut Mounts::default())), (3, 0));
+    }
+
+    /// As below a container's root that is named so.
+    #[test]
+    fn groups_may_be_mounted_where_a_name_has_blanks() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| put(root.path(), path, text);
+        put("proc/mounts", "cgroup2 /mnt/my\\040own\\134groups cgroup2 rw 0 0\n");
+        put("mnt/my own\\groups/a.slice/cgroup.procs", "5\n");
+        let folder = find(root.path(), "a.slice".as_ref()).unwrap().unwrap();
+        assert_eq!(processes(&folder).unwrap(), Some(vec![5]));
     }
 
     #[test]

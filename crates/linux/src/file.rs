@@ -82,6 +82,24 @@ pub(crate) fn kib(text: &str, name: &str) -> Option<u64> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// A path as it is: where it is one field of a line the kernel writes its spaces, tabs, line ends and `\`, in
+/// `numa_maps` `=` and in `/proc/mounts` `#` too, as `\` and three octal digits.
+pub(crate) fn unescape(path: &str) -> String {
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, tail @ ..] = rest {
+        let code = match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
+                Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
+            }
+            _ => None,
+        };
+        bytes.push(code.unwrap_or(*first));
+        rest = if code.is_some() { &tail[3..] } else { tail };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// A buffer to read many files one after the other.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {

@@ -11,11 +11,11 @@
 //! A journal says what to write where, so one that somebody else put there is not read: the folder
 //! is its user's alone, and so are the files.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use numaherd_model::{Change, Journal, Nanos};
 
@@ -67,9 +67,17 @@ impl FileJournal {
         make_folder(dir, user)?;
         let path = dir.join(run).with_extension(ENDING);
         let file = create_file(&path)?;
-        let begun = Instant::now();
-        let mut journal = FileJournal { path, file, begin: begun, bytes: 0, bound: LONG };
-        journal.append(begin)?;
+        FileJournal::begun(path, file, begin)
+    }
+
+    /// Writes the first line of a new file.
+    fn begun(path: PathBuf, file: File, begin: Event) -> io::Result<FileJournal> {
+        let now = Instant::now();
+        let mut journal = FileJournal { path, file, begin: now, bytes: 0, bound: LONG };
+        journal.append(begin).inspect_err(|_| {
+            // On a full disk a file can be made, and nothing be written: without that line nobody would ever remove it.
+            let _ = gone(&journal.path);
+        })?;
         Ok(journal)
     }
 
@@ -189,6 +197,30 @@ fn gone(path: &Path) -> io::Result<()> {
 fn make_folder(dir: &Path, user: u32) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     check_owner(dir, user)
+}
+
+/// Between two looks whether another's turn is over.
+const TURN_LOOK: Duration = Duration::from_millis(5);
+
+/// Waits for our turn at the folder of journals, so long at the most, and has it until what is answered is dropped; the
+/// kernel ends that of one that is killed. Whoever begins a run only if no other is in the way looks and begins in one
+/// turn: of two at once the second sees the first. It is a lock of the folder itself, and leaves no file.
+///
+/// # Errors
+/// The folder cannot be made or read, is somebody else's, or another's turn does not end.
+pub fn take_turn(dir: &Path, user: u32, longest: Duration) -> io::Result<File> {
+    make_folder(dir, user)?;
+    let folder = File::open(dir)?;
+    let begun = Instant::now();
+    while let Err(TryLockError::WouldBlock) = folder.try_lock() {
+        if begun.elapsed() >= longest {
+            let told = format!("another run has been about to begin for {longest:?}");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, told));
+        }
+        std::thread::sleep(TURN_LOOK);
+    }
+    // Where folders cannot be locked (some of NFS) nobody waits, and two that begin in one instant both do.
+    Ok(folder)
 }
 
 /// Makes sure that a folder is this user's.

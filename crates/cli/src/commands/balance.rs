@@ -80,17 +80,21 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         // In our place: with nothing to put back, its signals and its end are its own.
         return Err(command.exec()).with_context(|| not_started(&args.command));
     }
-    others::check(&named, args.all || !args.cgroup.is_empty())?;
-    let mut session = Session::begin(&about(args), tunes(args))?;
+    let alone = || others::check(&named, args.all || !args.cgroup.is_empty());
+    let mut session = Session::begin(&about(args), tunes(args), alone)?;
     let started = Runner::start(args, targets, &mut session, interrupted);
     let outcome = started.and_then(|(mut runner, mut child)| {
         let code = runner.run(args, &mut session, child.as_mut())?;
+        // Also where it ended before its first turn.
+        runner.summary.cpu_ns = clock::cpu_time().0;
         Ok((runner, code))
     });
     // Whatever went wrong, what was changed is put back; and before the fault stream is closed,
     // which takes the kernel a while.
     let run = session.run().to_string();
-    let undone = session.finish(args.keep)?;
+    // With nobody placed there is nothing to come back to.
+    let keep = args.keep && session.has_placed();
+    let undone = session.finish(keep)?;
     let (mut runner, code) = outcome?;
     runner.summary.faults_lost = runner.machine.lost_faults();
     runner.summary.longest_pause_ns = runner.machine.longest_pause().0;
@@ -98,7 +102,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     if let Some(file) = &mut runner.summary_file {
         file.write_all(&serde_json::to_vec(&summary)?).context("cannot write the summary")?;
     }
-    if args.keep {
+    if keep {
         say!("numaherd: affinities are kept; 'numaherd restore --run {run}' puts them back");
     } else {
         say!("numaherd: put back {}", tell(&undone));
@@ -292,7 +296,6 @@ impl Runner {
                 tuner.turned(session, &turn, seen)?;
             }
             let used = clock::cpu_time().since(before);
-            self.summary.cpu_ns = clock::cpu_time().0;
             self.pace.hurry(lost::permille(&turn.snapshot.topology));
             let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
             rotation.iter_mut().for_each(Rotation::step);
@@ -369,7 +372,8 @@ fn ended(child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitStatus>
 /// courtesy, and what it lacks does not keep us from balancing.
 fn open_log(wanted: Option<&Path>, session: &Session) -> Result<RunLog> {
     match wanted {
-        Some(path) => begin_log(path, session.opening()).context("cannot write the log"),
+        Some(path) => begin_log(path, session.opening())
+            .with_context(|| format!("cannot write the log {}", path.display())),
         None => {
             let path = runs::next(&runs::folder(), session.run());
             Ok(courtesy(path.and_then(|path| begin_log(&path, session.opening())))?)

@@ -43,7 +43,7 @@ pub struct CellResult {
 
 /// Runs one cell.
 pub fn run(args: &CellArgs) -> Result<ExitCode> {
-    let mut session = Session::begin(&format!("compare {}", args.placement), true)?;
+    let mut session = Session::begin(&format!("compare {}", args.placement), true, || Ok(()))?;
     let result = cell(args, &mut session);
     session.finish(false)?;
     output::print(&(serde_json::to_string(&result?)? + "\n"))

@@ -2,12 +2,11 @@
 //! with a captured one.
 
 pub mod json;
+pub mod source;
 
-use std::fs::File;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use numaherd_lab::machine::Description;
 use numaherd_lab::{LabError, Machine, derived};
 use numaherd_model::Topology;
@@ -26,7 +25,10 @@ pub fn find(name: &str) -> Result<Machine> {
             let stem = stem.unwrap_or_default().to_string_lossy();
             Ok(derived::machine(&stem, &topology)?)
         }
-        None => Ok(Machine::find(name)?),
+        None => {
+            let description = Description::read_by(name, source::read);
+            Ok(description.map_err(|error| unknown(name, error))?.machine(name)?)
+        }
     }
 }
 
@@ -34,11 +36,11 @@ pub fn find(name: &str) -> Result<Machine> {
 pub fn topology(name: &str) -> Result<Topology> {
     match captured(name)? {
         Some(topology) => Ok(topology),
-        None => match Description::find(name) {
+        None => match Description::read_by(name, source::read) {
             Ok(description) => Ok(description.topology()),
             Err(error) => match only_simulated(name, name) {
                 Some(machine) => Ok(machine?.topology()),
-                None => Err(naming_all(error).into()),
+                None => Err(unknown(name, naming_all(error))),
             },
         },
     }
@@ -55,35 +57,27 @@ fn naming_all(error: LabError) -> LabError {
     }
 }
 
+/// The error; of a file under another name that it is one, since its path is right.
+fn unknown(name: &str, error: LabError) -> Error {
+    match error {
+        LabError::UnknownMachine { .. } if Path::new(name).exists() => anyhow!(
+            "no machine '{name}': it is there, but its name ends in none of .toml (a machine file), .xml (hwloc's) and \
+             .json (topology's)"
+        ),
+        error => error.into(),
+    }
+}
+
 /// A machine which the simulator takes and the lab does not, or what is wrong with one that is for the simulator: what
 /// the lab misses in such a file helps nobody. `called` is what a file's machine is called.
 pub fn only_simulated(name: &str, called: &str) -> Option<Result<numaherd_sim::Machine, SimError>> {
     if let Some(machine) = numaherd_sim::Machine::built_in(name) {
         return Some(machine);
     }
-    let text = String::from_utf8(read(name).ok()?).ok()?;
+    let text = String::from_utf8(source::read(name).ok()?).ok()?;
     let is_simulated = Places::of(&text).has("sim");
     let machine = numaherd_sim::Machine::parse(called, name, &text);
     (machine.is_ok() || is_simulated).then_some(machine)
-}
-
-/// More than any description of a machine or a workload has: distances between 1024 nodes, a line each, are 15 MiB.
-const MOST_BYTES: u64 = 64 << 20;
-
-/// A described machine's or workload's file, and no more of it than such a file can have: a device gives zeros until
-/// memory is full.
-///
-/// # Errors
-/// It cannot be read, or goes on.
-pub fn read(path: &str) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        let told =
-            format!("more than {} MiB, which no machine or workload takes", MOST_BYTES >> 20);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, told));
-    }
-    Ok(bytes)
 }
 
 /// Whether a machine is read from /proc and /sys: this one, or one that was captured in a folder, or in its folder
@@ -106,7 +100,7 @@ fn captured(name: &str) -> Result<Option<Topology>> {
         return Ok(Some(numaherd_linux::topology::read(Path::new("/"))?));
     }
     if is_json(name) {
-        let bytes = read(name).with_context(|| format!("cannot read {name}"))?;
+        let bytes = source::read(name).map_err(|error| source::failed(name, error))?;
         return Ok(Some(json::told(name, &numaherd_sim::text(name, bytes)?)?));
     }
     let built_in = numaherd_sim::Machine::built_in_text(name).is_some();

@@ -5,17 +5,14 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use numaherd_lab::{Exec, Guest, TerminalSize};
-use rustix::termios::{Termios, tcgetwinsize};
+use rustix::termios::Termios;
 use signal_hook::consts::SIGWINCH;
 use signal_hook::iterator::Signals;
 
 use super::lab;
 use crate::args::LabShell;
 use crate::interrupt;
-use crate::terminal::Settings;
-
-/// Size where the terminal does not tell: what terminals always were.
-const DEFAULT_SIZE: TerminalSize = TerminalSize { rows: 24, columns: 80 };
+use crate::terminal::{self, Settings};
 
 /// Runs the user's shell, or a command, on a terminal in the guest.
 pub fn run(args: &LabShell) -> Result<ExitCode> {
@@ -68,6 +65,6 @@ fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
 }
 
 fn size() -> TerminalSize {
-    let size = tcgetwinsize(std::io::stdin()).ok().filter(|size| size.ws_row > 0);
-    size.map_or(DEFAULT_SIZE, |size| TerminalSize { rows: size.ws_row, columns: size.ws_col })
+    let (rows, columns) = terminal::size(std::io::stdin());
+    TerminalSize { rows, columns }
 }

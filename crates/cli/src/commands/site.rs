@@ -238,7 +238,16 @@ pub struct HostSite;
 impl HostSite {
     /// Says what it will use and change, and refuses a machine that is in use.
     pub fn new(args: &Compare) -> Result<HostSite> {
-        ensure!(args.trace.is_none(), "--trace is for the lab only: leave out --on host, or it");
+        let of_the_lab = [
+            ("--kernel", args.lab.kernel.is_some()),
+            ("--append", args.lab.append.is_some()),
+            ("--dilation", args.lab.dilation.is_some()),
+            ("--no-distance", args.lab.no_distance),
+            ("--trace", args.trace.is_some()),
+        ];
+        if let Some((option, _)) = of_the_lab.iter().find(|(_, used)| *used) {
+            misuse!("{option} does not go with --on host: leave it out");
+        }
         let workload = args.workload()?;
         let topology = numaherd_linux::topology::read(Path::new("/"))?;
         say!(

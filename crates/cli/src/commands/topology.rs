@@ -8,6 +8,7 @@ use numaherd_model::Topology;
 
 use numaherd_sim::{Machine, SimError};
 
+use super::machine::source;
 use crate::args::{LabTuning, TopologyArgs, TopologyFormat};
 use crate::{latencies, output};
 
@@ -59,7 +60,8 @@ fn file(args: &TopologyArgs, topology: &Topology) -> Result<String> {
         Some((name, None))
             if name.ends_with(".toml") || super::machine::only_simulated(name, name).is_some() =>
         {
-            Some(std::fs::read_to_string(name)?)
+            let bytes = source::read(name).map_err(|error| source::failed(name, error))?;
+            Some(numaherd_sim::text(name, bytes)?)
         }
         _ => None,
     };

@@ -42,6 +42,39 @@ fn one_session_at_a_time_sets_knobs_but_for_those_that_started_it() {
     assert_eq!(alone(), Ok(()), "nobody is there any more");
 }
 
+/// Each looks at who is there, takes its time, and begins if nobody is: one of them does.
+#[test]
+fn of_sessions_that_begin_at_once_the_later_see_the_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let gate = std::sync::Barrier::new(4);
+    let begin = |run: String| {
+        let opening = Event::Begin {
+            run: run.clone(),
+            boot: "b".into(),
+            pid: 1,
+            start: 1,
+            about: "process 7".into(),
+            tunes: false,
+        };
+        gate.wait();
+        let begun = write_down(dir.path(), &run, opening, || {
+            let others = left_behind(dir.path())?.journals.len();
+            std::thread::sleep(Duration::from_millis(50));
+            anyhow::ensure!(others == 0, "looked after already");
+            Ok(())
+        });
+        begun.is_ok()
+    };
+    let begun: Vec<bool> = std::thread::scope(|scope| {
+        let begin = &begin;
+        let each = (0..4).map(|run| scope.spawn(move || begin(run.to_string())));
+        let each: Vec<_> = each.collect();
+        each.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(begun.iter().filter(|begun| **begun).count(), 1, "{begun:?}");
+    assert_eq!(left_behind(dir.path()).unwrap().journals.len(), 1);
+}
+
 /// Whoever started it may never take note of its end, as the first process of many a container; what it left is to be
 /// put back all the same.
 #[test]
@@ -135,6 +168,26 @@ fn where_settings_cannot_be_forgotten_the_supervisor_hears_all_the_same_that_all
     session.finish(true).unwrap();
     assert_eq!(std::fs::read(told).unwrap(), [CLOSING, DONE]);
     assert!(LeftBehind::read(&path).unwrap().unwrap().kept);
+}
+
+/// Else `restore --run` would be named for nothing, and a journal of nothing stay for ever.
+#[test]
+fn only_a_session_that_has_placed_somebody_has_something_to_keep() {
+    use numaherd_model::{ProcessId, TaskId};
+    let dir = tempfile::tempdir().unwrap();
+    let (session, _told) = ending(&dir.path().join("placed"), "placed");
+    let knob = Change::Knob { path: "/no/such".into(), before: "1".into(), after: "2".into() };
+    session.journal().before(&knob).unwrap();
+    assert!(!session.has_placed());
+    let affinity = Change::Affinity {
+        task: TaskId { tid: 9, start: 1 },
+        process: ProcessId { tgid: 9, start: 1 },
+        before: Default::default(),
+        after: Default::default(),
+    };
+    session.journal().before(&affinity).unwrap();
+    assert!(session.has_placed());
+    session.pulse.end();
 }
 
 /// Who balances with `nohup` and logs out loses the folder that the journal is in.

@@ -1,6 +1,6 @@
 //! Which machine and which workload a name, a path or a text means.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use numaherd_model::Topology;
 use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
@@ -9,7 +9,7 @@ use numaherd_workloads::Kind;
 use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs, stem};
 use crate::commands;
 use crate::commands::machine::json::MOST_NODES;
-use crate::commands::machine::{is_captured, only_simulated};
+use crate::commands::machine::{is_captured, only_simulated, source};
 
 /// The distance by which firmware says that there is no way (ACPI, SLIT).
 const UNREACHABLE: u32 = 255;
@@ -141,7 +141,7 @@ fn count(n: Option<usize>) -> Option<u32> {
 }
 
 fn read(path: &str) -> Result<String> {
-    let bytes = commands::machine::read(path).with_context(|| format!("cannot read {path}"))?;
+    let bytes = source::read(path).map_err(|error| source::failed(path, error))?;
     Ok(numaherd_sim::text(path, bytes)?)
 }
 

@@ -1,9 +1,11 @@
 //! Machines in every notation: built-in names, files, captured trees, hwloc's XML and one-line
 //! texts are read, and printed in every form.
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 
-use crate::transcript::{numaherd, run};
+use crate::transcript::{feed, numaherd, run};
 use crate::{repository, written};
 
 fn topology(machine: &str, form: &[&str]) -> String {
@@ -201,6 +203,56 @@ fn a_machine_file_of_any_name_is_simulated_as_fast_as_it_says() {
     run(&mut numaherd(&words)).refuses(1, &["cannot read", "more than 64 MiB"]);
     let words = ["simulate", "numa02", "--machine", "/dev/zero", "--placement", "off"];
     run(&mut numaherd(&words)).refuses(1, &["no machine '/dev/zero'"]);
+}
+
+/// What a pipe gives is there once, and all of a command's readers have it: of a machine that only the simulator takes,
+/// and of one that the lab takes too.
+#[test]
+fn a_machine_file_from_a_pipe_is_read_once() {
+    for file in ["machines/documents/numaq.toml", "machines/2x4.toml"] {
+        let text = std::fs::read_to_string(repository(file)).unwrap();
+        let from_pipe = |form: &[&str]| {
+            let words = [&["topology", "--machine", "/dev/stdin"], form].concat();
+            feed(&mut numaherd(&words), &text).ends_with(0).stdout
+        };
+        assert_eq!(from_pipe(&["-o", "toml"]), text, "{file}");
+        let path = repository(file);
+        assert_eq!(from_pipe(&["-o", "csv"]), topology(path.to_str().unwrap(), &["-o", "csv"]));
+    }
+}
+
+/// A named pipe that nobody writes is waited for, which is told; whoever writes it later is heard, and Ctrl-C ends it.
+#[test]
+fn a_pipe_that_nobody_writes_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let pipe = dir.path().join("machine.toml");
+    let pipe = pipe.to_str().unwrap();
+    run(Command::new("mkfifo").arg(pipe)).ends_with(0);
+    let waiting = format!("numaherd: waiting for {pipe}, which nobody");
+    let begun = |words: &[&str]| {
+        let mut command = numaherd(words);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut told = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        assert!(line.starts_with(&waiting), "{command:?}: {line}");
+        (child, told)
+    };
+    let text = std::fs::read_to_string(repository("machines/2x4.toml")).unwrap();
+    let (child, _told) = begun(&["topology", "--machine", pipe, "-o", "toml"]);
+    std::fs::write(pipe, &text).unwrap();
+    assert_eq!(String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap(), text);
+    // One that goes on after a signal until it looks, and one that a signal ends.
+    let simulate = ["simulate", "numa02", "--machine", pipe, "--placement", "bind"];
+    for words in [&["lab", "run", "--machine", pipe, "--", "true"][..], &simulate] {
+        let (mut child, mut told) = begun(words);
+        run(Command::new("kill").args(["-TERM", &child.id().to_string()])).ends_with(0);
+        let mut rest = String::new();
+        told.read_to_string(&mut rest).unwrap();
+        assert!(rest.starts_with("numaherd: interrupted") && rest.lines().count() == 1, "{rest}");
+        assert_eq!(child.wait().unwrap().code(), Some(143), "{words:?}");
+    }
 }
 
 /// So can a captured one; a machine file can have what was measured there.

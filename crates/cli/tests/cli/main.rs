@@ -8,6 +8,7 @@
 #[path = "../transcript/mod.rs"]
 mod transcript;
 
+mod balancing;
 mod bench;
 mod machines;
 mod policies;
@@ -76,6 +77,40 @@ fn what_cannot_be_done_is_one_line() {
     run(&mut shell).refuses(1, &["this very run"]);
     refuses(&["topology", "--root", "/nonexistent"], &["/nonexistent", "No such file"]);
     refuses(&["restore", "--run", "no-such-run"], &["no run 'no-such-run'"]);
+    let text = repository("README.md").display().to_string();
+    refuses(&["topology", "--machine", &text], &["README.md': it is there", ".toml"]);
+    refuses(&["lab", "run", "--machine", &text, "--", "true"], &["README.md': it is there"]);
+}
+
+/// A word in the wrong place is told with the right one, and what would do nothing is refused.
+#[test]
+fn what_was_likely_meant_is_told() {
+    let refuses = |words: &[&str], told: &str| {
+        run(&mut numaherd(words)).refuses(2, &[told]);
+    };
+    for command in ["status", "top", "advise", "balance"] {
+        refuses(
+            &[command, "4711"],
+            "unexpected argument '4711' found: a process is given as -p 4711",
+        );
+    }
+    for words in [&["balance", "make"][..], &["lab", "run", "make"], &["lab", "shell", "make"]] {
+        refuses(words, "unexpected argument 'make' found: a command follows '--' (--help");
+    }
+    refuses(&["doctor", "4711"], "unexpected argument '4711' found (--help");
+    for on in ["lab:", "sim:", "host:", "host:2x4", "here"] {
+        refuses(
+            &["compare", "numa02", "--on", on],
+            "'lab', 'lab:MACHINE', 'sim:MACHINE' or 'host'",
+        );
+    }
+    let host = ["compare", "numa02", "--on", "host"];
+    for option in
+        [&["--dilation", "3"][..], &["--kernel", "6"], &["--no-distance"], &["--trace", "t"]]
+    {
+        let told = format!("{} does not go with --on host", option[0]);
+        refuses(&[&host, option].concat(), &told);
+    }
 }
 
 /// A cause is told once, however many layers it passed.

@@ -12,6 +12,12 @@ use crate::{repository, skip};
 
 /// Quick commands that print a result, under our name and others'.
 const PRINTING: &[(&str, &[&str])] = &[
+    ("numaherd", &["--help"]),
+    ("numaherd", &["--version"]),
+    ("numaherd", &["balance", "-h"]),
+    ("numaherd", &["help", "top"]),
+    ("numaherd", &["bench", "pft", "--help"]),
+    ("numaherd", &["run", "--help"]),
     ("numaherd", &["topology"]),
     ("numaherd", &["topology", "-H"]),
     ("numaherd", &["topology", "--measure", "--size", "1M", "--samples", "1"]),
@@ -214,6 +220,9 @@ fn numbers_are_told_in_words() {
     wrong(&[&simulate[..], &["--seed", "-1"]].concat(), &["'-1'", "--seed", "a whole number"]);
     wrong(&[&simulate[..], &["--runs", "x"]].concat(), &["'x'", "--runs", "a whole number"]);
     wrong(&["status", "--sample", "-1"], &["'-1'", "--sample", "from 0.1 to 3600"]);
+    wrong(&["top", "--times", "0"], &["'0'", "--times", ": a whole number, 1 or more ("]);
+    wrong(&[&simulate[..], &["--runs", "0"]].concat(), &[": a whole number from 1 to 1000 ("]);
+    wrong(&["explain", "last", "--task", "-1"], &["a whole number from 0 to 4294967295 ("]);
     let many = [&simulate[..], &["--threads", "1000000000"]].concat();
     run(&mut numaherd(&many)).refuses(1, &["1000000000 threads", "at most"]);
     // Seeds go round: the greatest has a next one.

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use numaherd_model::{Bytes, NodeId};
 
-use crate::file::{Buffer, ReadError};
+use crate::file::{Buffer, ReadError, unescape};
 
 /// One mapping.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -152,23 +152,6 @@ fn read_attribute(word: &str, mapping: &mut Mapping, pages: &mut Counts) -> Opti
         },
     }
     Some(true)
-}
-
-/// The kernel writes space, tab, line end, `=` and `\` of a path as `\` and three octal digits.
-fn unescape(path: &str) -> String {
-    let mut bytes = Vec::with_capacity(path.len());
-    let mut rest = path.as_bytes();
-    while let [first, tail @ ..] = rest {
-        let code = match (first, tail) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', ..]) => {
-                Some((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'))
-            }
-            _ => None,
-        };
-        bytes.push(code.unwrap_or(*first));
-        rest = if code.is_some() { &tail[3..] } else { tail };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -49,6 +49,33 @@ fn what_was_written_before_a_kill_is_found_again() {
     assert!(FileJournal::create(dir.path(), user, "r1", begin()).is_err());
 }
 
+/// Whoever reads it passes over a file without a first line, and so nobody would put it away.
+#[test]
+fn a_journal_that_cannot_be_begun_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r1.journal");
+    create_file(&path).unwrap();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let error = FileJournal::begun(path.clone(), full, begin()).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(!path.exists());
+    let user = me(&dir);
+    assert!(FileJournal::create(dir.path(), user, "r1", begin()).is_ok(), "room again");
+}
+
+#[test]
+fn a_turn_at_the_folder_is_one_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, user) = (dir.path().join("user"), me(&dir));
+    let turn = || take_turn(&folder, user, Duration::from_millis(20));
+    let first = turn().unwrap();
+    let error = turn().unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    drop(first);
+    turn().unwrap();
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0, "no file stays");
+}
+
 #[test]
 fn a_journal_whose_folder_is_gone_still_tells_what_it_holds() {
     let dir = tempfile::tempdir().unwrap();

@@ -6,17 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Result;
-use rustix::termios::{LocalModes, SpecialCodeIndex, Termios, tcgetwinsize};
+use rustix::termios::{LocalModes, SpecialCodeIndex, Termios};
 
 use crate::output;
-use crate::terminal::Settings;
+use crate::terminal::{self, Settings};
 
 /// The other screen without its cursor, and back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[2J";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-
-/// Of a terminal that does not tell its size.
-const USUAL: (u16, u16) = (24, 80);
 
 /// The screen, while we have it.
 pub struct Screen {
@@ -49,8 +46,7 @@ impl Screen {
 
     /// What fits of a text.
     pub fn draw(&self, text: &str) -> Result<ExitCode> {
-        let size = tcgetwinsize(io::stdout()).map_or(USUAL, |size| (size.ws_row, size.ws_col));
-        output::print(&picture(text, if size.0 == 0 || size.1 == 0 { USUAL } else { size }))
+        output::print(&picture(text, terminal::size(io::stdout())))
     }
 }
 

@@ -1,0 +1,115 @@
+//! Files that describe a machine or a workload, read once: what a pipe has given (`<(…)`) it does not give again, and
+//! more than one reader asks what a file is.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Error;
+use numaherd_lab::LabError;
+
+use crate::interrupt;
+
+/// More than any description of a machine or a workload has: distances between 1024 nodes, a line each, are 15 MiB.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// From when on a wait is told: whoever writes a pipe by a command is sooner, mostly. Guessed.
+const SILENT: Duration = Duration::from_secs(1);
+/// Between two looks at signals, meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// What was read, by path.
+static READ: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+
+/// A described machine's or workload's file, and no more of it than such a file can have: a device gives zeros until
+/// memory is full. Asked for again, it is what it was at first.
+///
+/// # Errors
+/// It cannot be read, or goes on; or a signal ends the wait for it ([`io::ErrorKind::Interrupted`]).
+pub fn read(path: &str) -> io::Result<Vec<u8>> {
+    let mut known = READ.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(bytes) = known.get(path) {
+        return Ok(bytes.clone());
+    }
+    let bytes = awaited(path, || {
+        say!("numaherd: waiting for {path}, which nobody has written to its end yet");
+    })?;
+    known.insert(path.into(), bytes.clone());
+    Ok(bytes)
+}
+
+/// What it is when reading failed: an error of its own where the user did not want to wait any longer.
+pub fn failed(path: &str, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::Interrupted => LabError::WaitInterrupted { path: path.into() }.into(),
+        _ => Error::from(error).context(format!("cannot read {path}")),
+    }
+}
+
+/// Reads it, and calls `waits` where that takes long: a named pipe cannot even be opened until somebody writes it, which
+/// may be never.
+fn awaited(path: &str, waits: impl FnOnce()) -> io::Result<Vec<u8>> {
+    let (done, result) = sync_channel(1);
+    let name = path.to_string();
+    std::thread::Builder::new().spawn(move || {
+        // Where we have ended nobody wants it any more.
+        let _ = done.send(whole(&name));
+    })?;
+    let mut waits = Some(waits);
+    let mut wait = SILENT;
+    loop {
+        match result.recv_timeout(wait) {
+            Ok(read) => return read,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(io::Error::other("its reader has ended"));
+            }
+            Err(RecvTimeoutError::Timeout) if interrupt::came() => {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        wait = LOOK;
+        if let Some(waits) = waits.take() {
+            waits();
+        }
+    }
+}
+
+fn whole(path: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        let told =
+            format!("more than {} MiB, which no machine or workload takes", MOST_BYTES >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, told));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_pipe_gives_but_once_is_there_again() {
+        use std::io::Write;
+        use std::os::fd::AsRawFd;
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(b"title").unwrap();
+        drop(writer);
+        let path = format!("/dev/fd/{}", reader.as_raw_fd());
+        assert_eq!(read(&path).unwrap(), b"title");
+        assert_eq!(read(&path).unwrap(), b"title");
+    }
+
+    #[test]
+    fn a_file_that_is_there_is_not_waited_for() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        assert!(!awaited(path, || panic!("waits")).unwrap().is_empty());
+        let error = awaited("/no/such", || panic!("waits")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}
