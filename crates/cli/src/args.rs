@@ -178,6 +178,18 @@ pub struct LabTuning {
     pub no_distance: bool,
 }
 
+impl LabTuning {
+    /// Each option, and whether it is given.
+    pub fn given(&self) -> [(&'static str, bool); 4] {
+        [
+            ("--kernel", self.kernel.is_some()),
+            ("--append", self.append.is_some()),
+            ("--dilation", self.dilation.is_some()),
+            ("--no-distance", self.no_distance),
+        ]
+    }
+}
+
 fn parse_dilation(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(x) if (1.0..=1000.0).contains(&x) => Ok(x),

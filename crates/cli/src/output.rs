@@ -48,6 +48,14 @@ pub fn print(text: &str) -> Result<ExitCode> {
     printed(std::io::stdout().lock().write_all(text.as_bytes()))
 }
 
+/// That none of these options is given, which are for another place than this.
+pub fn without(on: &str, options: &[(&str, bool)]) -> Result<()> {
+    match options.iter().find(|(_, given)| *given) {
+        Some((option, _)) => misuse!("{option} does not go with --on {on}: leave it out"),
+        None => Ok(()),
+    }
+}
+
 /// How a command ends that has written its result to standard output, or could not.
 pub fn printed(written: std::io::Result<()>) -> Result<ExitCode> {
     match written.and_then(|()| std::io::stdout().lock().flush()) {

@@ -24,15 +24,14 @@ const BUSY_PERMILLE: u64 = 100;
 /// # Errors
 /// There is none, or it is a thread of the kernel's, which has no memory of its own.
 pub fn named(reader: &mut TaskReader, pid: u32) -> Result<ProcessId> {
-    let process = reader.identify(pid)?.with_context(|| format!("no process {pid}"))?;
-    let is_kernels = reader.stat(pid, pid)?.is_some_and(|stat| stat.is_kernels);
-    ensure!(!is_kernels, "process {pid} is the kernel's own, and nobody's to place");
+    let stat = reader.stat(pid, pid)?.with_context(|| format!("no process {pid}"))?;
+    ensure!(!stat.is_kernels, "process {pid} is the kernel's own, and nobody's to place");
     // The kernel has a folder for every thread as if it were a process, though it lists none of them; but what it tells
     // of faults is by process, and of that id there would be none for ever.
     if let Some(tgid) = reader.tgid(pid)?.filter(|tgid| *tgid != pid) {
         bail!("{pid} is a thread of process {tgid}: give that");
     }
-    Ok(process)
+    Ok(ProcessId { tgid: pid, start: stat.id.start })
 }
 
 /// A process that can be looked after: it exists and we may change its affinity.

@@ -166,6 +166,11 @@ pub fn by_process(busy: &[Busy]) -> impl Iterator<Item = &[Busy]> {
     busy.chunk_by(|a, b| a.0 == b.0)
 }
 
+/// Which of a process's busy tasks this is.
+pub fn mate(snapshot: &Snapshot, together: &[Busy], task: TaskId) -> Option<usize> {
+    together.binary_search_by_key(&task, |&(_, i)| snapshot.tasks[i].id).ok()
+}
+
 /// Every process with busy tasks, ascending.
 fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
     let busy = busy(snapshot);
@@ -176,10 +181,7 @@ fn mates(snapshot: &Snapshot, tell_teams: bool) -> Vec<Mates> {
         let permille = if few { shared } else { (shared + 500) / 1000 * 1000 };
         let is_part = few && part::is_part(snapshot, process, permille);
         let tasks = together.iter().map(|(_, task)| *task).collect();
-        let is_mate = |user: &RegionUse| {
-            let id = |&(_, task): &Busy| snapshot.tasks[task].id;
-            together.binary_search_by_key(&user.task, id).is_ok()
-        };
+        let is_mate = |user: &RegionUse| mate(snapshot, together, user.task).is_some();
         let mut mates = Mates { process, permille, tasks, part: None, teams: None };
         if tell_teams {
             mates.split(snapshot);

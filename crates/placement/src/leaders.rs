@@ -16,7 +16,7 @@
 
 use numaherd_model::Snapshot;
 
-use crate::bundles::{Busy, in_earnest};
+use crate::bundles::{Busy, in_earnest, mate};
 use crate::interleave::SMALL;
 
 /// Touches of each page after the first, until which passes are few. Guessed: a leader that is first in each of five
@@ -31,10 +31,7 @@ pub fn lead(snapshot: &Snapshot, together: &[Busy]) -> bool {
     if !COUNT.contains(&together.len()) {
         return false;
     }
-    let bit = |task| {
-        let found = together.binary_search_by_key(&task, |&(_, i)| snapshot.tasks[i].id);
-        found.map_or(0, |i| 1_u64 << i)
-    };
+    let bit = |task| mate(snapshot, together, task).map_or(0, |i| 1_u64 << i);
     let seen = || snapshot.regions_of(together[0].0).iter().filter(|region| region.pairs > 0);
     let (count, pairs, known) = seen().fold((0, 0, 0), |(count, pairs, known), region| {
         (count + 1, pairs + region.pairs, known + region.known_pages().0)

@@ -112,12 +112,8 @@ impl Whole<'_> {
 
 /// `compare --on sim:M`: the workload with the parameters that it has in the lab, or a user's own.
 pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
-    let (given, tuning) = (&args.given, &args.lab);
+    let given = &args.given;
     let not_simulated = [
-        ("--kernel", tuning.kernel.is_some()),
-        ("--append", tuning.append.is_some()),
-        ("--dilation", tuning.dilation.is_some()),
-        ("--no-distance", tuning.no_distance),
         ("--force", args.force),
         ("--seconds", given.seconds.is_some()),
         ("--until", args.until.is_some()),
@@ -125,9 +121,9 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
         ("--logs", args.logs.is_some()),
         ("--results", args.results.is_some()),
     ];
-    if let Some((option, _)) = not_simulated.iter().find(|(_, used)| *used) {
-        misuse!("{option} does not go with --on sim:{machine}: leave it out");
-    }
+    let on = format!("sim:{machine}");
+    output::without(&on, &args.lab.given())?;
+    output::without(&on, &not_simulated)?;
     // Before anything is simulated.
     let mut placements: Vec<(String, SimPlacement)> = args
         .placements

@@ -16,7 +16,7 @@ use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
 use super::{lab, tracing};
 use crate::args::{Compare, LabArgs, Placement};
-use crate::output::NewFile;
+use crate::output::{self, NewFile};
 
 /// Markers of the workloads: the timed part begins, and is over.
 const BEGIN: u64 = 1;
@@ -238,16 +238,8 @@ pub struct HostSite;
 impl HostSite {
     /// Says what it will use and change, and refuses a machine that is in use.
     pub fn new(args: &Compare) -> Result<HostSite> {
-        let of_the_lab = [
-            ("--kernel", args.lab.kernel.is_some()),
-            ("--append", args.lab.append.is_some()),
-            ("--dilation", args.lab.dilation.is_some()),
-            ("--no-distance", args.lab.no_distance),
-            ("--trace", args.trace.is_some()),
-        ];
-        if let Some((option, _)) = of_the_lab.iter().find(|(_, used)| *used) {
-            misuse!("{option} does not go with --on host: leave it out");
-        }
+        output::without("host", &args.lab.given())?;
+        output::without("host", &[("--trace", args.trace.is_some())])?;
         let workload = args.workload()?;
         let topology = numaherd_linux::topology::read(Path::new("/"))?;
         say!(
