@@ -7,50 +7,69 @@ use numaherd_model::{Latencies, NodeId, Topology};
 use numaherd_report::{Figure, Matrices};
 use numaherd_sim::machine::Measured;
 
-/// This machine's topology, told what a file says that was measured of it, which is returned too.
+/// What was measured of a machine.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// How far its nodes are from each other.
+    pub latencies: Latencies,
+    /// What each node's memory carries at most, in bytes a second, as far as that was measured.
+    pub most: Vec<(NodeId, u64)>,
+}
+
+/// This machine's topology, and what a file says that was measured of it.
 ///
 /// # Errors
 /// The topology or the file cannot be read, or that is something else.
-pub fn here(path: Option<&Path>) -> Result<(Topology, Option<Latencies>)> {
-    let mut topology = numaherd_linux::topology::read(Path::new("/"))?;
-    let mut latencies = path.map(read).transpose()?;
-    if let (Some(path), Some(_)) = (path, latencies.take_if(|known| !known.are_of(&topology))) {
+pub fn here(path: Option<&Path>) -> Result<(Topology, Option<Known>)> {
+    let topology = numaherd_linux::topology::read(Path::new("/"))?;
+    let mut known = path.map(read).transpose()?;
+    let is_of_another = |known: &mut Known| !known.latencies.are_of(&topology);
+    if let (Some(path), Some(_)) = (path, known.take_if(is_of_another)) {
         say!("numaherd: {}; firmware's distances have to do", of_another(path));
     }
-    latencies.iter().for_each(|latencies| latencies.fill(&mut topology));
-    Ok((topology, latencies))
+    Ok((topology, known))
 }
 
 /// Reads it.
 ///
 /// # Errors
 /// It cannot be read, or is something else.
-pub fn read(path: &Path) -> Result<Latencies> {
-    Ok(measured(path)?.latencies)
+pub fn read(path: &Path) -> Result<Known> {
+    let matrices = matrices(path)?;
+    let own = matrices.of_own_memory().into_iter();
+    let most = own.map(|(node, figure)| (NodeId(node), (figure.median * 1e6) as u64)).collect();
+    Ok(Known { latencies: latencies(&matrices), most })
 }
 
-/// The same with bandwidths, where they were measured.
+/// Latencies, and bandwidths from each node to each, where they were measured.
 ///
 /// # Errors
 /// It cannot be read, or is something else.
 pub fn measured(path: &Path) -> Result<Measured> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("--measured {}", path.display()))?;
-    let matrices: Matrices = serde_json::from_str(&text).with_context(|| {
-        format!("--measured {} is not what topology --measure -o json writes", path.display())
-    })?;
-    let ids = |ids: &[u32]| ids.iter().copied().map(NodeId).collect();
-    // Whatever disturbs a sample makes it longer.
-    let row = |row: &Vec<Figure>| row.iter().map(|figure| figure.min).collect();
-    let latencies = Latencies {
-        cpu_nodes: ids(&matrices.cpu_nodes),
-        memory_nodes: ids(&matrices.memory_nodes),
-        ns: matrices.latency_ns.iter().map(row).collect(),
-    };
+    let matrices = matrices(path)?;
     let rates = |row: &Vec<Figure>| row.iter().map(|figure| figure.median).collect();
     let has_rates = matrices.read_mb_s.iter().any(|row| !row.is_empty());
     let read_mb_s = matrices.read_mb_s.iter().filter(|_| has_rates).map(rates).collect();
-    Ok(Measured { latencies, read_mb_s })
+    Ok(Measured { latencies: latencies(&matrices), read_mb_s })
+}
+
+fn matrices(path: &Path) -> Result<Matrices> {
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("--measured {}", path.display()))?;
+    serde_json::from_str(&text).with_context(|| {
+        format!("--measured {} is not what topology --measure -o json writes", path.display())
+    })
+}
+
+fn latencies(matrices: &Matrices) -> Latencies {
+    let ids = |ids: &[u32]| ids.iter().copied().map(NodeId).collect();
+    // Whatever disturbs a sample makes it longer.
+    let row = |row: &Vec<Figure>| row.iter().map(|figure| figure.min).collect();
+    Latencies {
+        cpu_nodes: ids(&matrices.cpu_nodes),
+        memory_nodes: ids(&matrices.memory_nodes),
+        ns: matrices.latency_ns.iter().map(row).collect(),
+    }
 }
 
 /// What is wrong with latencies of other nodes than this machine has.
@@ -65,7 +84,7 @@ pub fn of_another(path: &Path) -> String {
 mod tests {
     use super::*;
     /// What is said of a file with this text, or what it tells.
-    fn reading(text: &str) -> Result<Latencies> {
+    fn reading(text: &str) -> Result<Known> {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), text).unwrap();
         read(file.path())
@@ -83,12 +102,17 @@ mod tests {
 
     #[test]
     fn what_was_measured_of_this_machine_is_read() {
-        let latencies = reading(&measured("[0, 1]")).unwrap();
+        let Known { latencies, most } = reading(&measured("[0, 1]")).unwrap();
         assert_eq!(latencies.between(NodeId(0), NodeId(1)), Some(250.0));
         let here = |nodes| {
             latencies.are_of(&numaherd_model::scene::Scene::even(nodes, 2).snapshot().topology)
         };
         assert!(here(2) && !here(3));
+        assert_eq!(most, []);
+        let cell = |mb| format!(r#"{{"median": {mb}, "min": 1, "max": 9000}}"#);
+        let rates = format!("[[{}, {}], [{}, {}]]", cell(4000), cell(700), cell(600), cell(3500));
+        let known = reading(&measured("[0, 1]").replacen("[[], []]", &rates, 1)).unwrap();
+        assert_eq!(known.most, [(NodeId(0), 4_000_000_000), (NodeId(1), 3_500_000_000)]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod simulation;
 mod stalls;
 mod targets;
 mod terminal;
+mod traffic;
 
 use std::process::ExitCode;
 

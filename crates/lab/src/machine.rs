@@ -21,6 +21,7 @@ mod check;
 const BUILT_IN: &[(&str, &str)] = &[
     ("2x4", include_str!("../../../machines/2x4.toml")),
     ("2x4-near", include_str!("../../../machines/2x4-near.toml")),
+    ("2x4-narrow", include_str!("../../../machines/2x4-narrow.toml")),
     ("4x2", include_str!("../../../machines/4x2.toml")),
     ("8x1", include_str!("../../../machines/8x1.toml")),
     ("autonuma", include_str!("../../../machines/autonuma.toml")),

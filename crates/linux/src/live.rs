@@ -12,23 +12,26 @@ use std::path::Path;
 
 use numaherd_model::{
     Costs, Counters, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Latencies, Nanos,
-    NodeId, NodeState, Observe, Outcome, Pages, ProcessId, SkipReason, Snapshot, Spent, Task,
-    TaskId, TaskState, Topology, WorldError,
+    NodeId, NodeState, Observe, Pages, ProcessId, Snapshot, Spent, Task, TaskId, TaskState,
+    Topology, WorldError,
 };
 
 use crate::ReadError;
 use crate::process::TaskStat;
-use crate::sys::{SysError, clock, pages};
+use crate::sys::{clock, pages};
 use crate::system::{self, Running, System};
 use crate::vm;
 use custody::{Custody, Hands};
+use errors::{read_error, skipped, unheard};
 use family::{Family, Member};
 pub use options::LiveOptions;
 pub use queues::Queue;
+pub use traffic::Counters as TrafficCounters;
 
 mod accesses;
 mod act;
 pub(crate) mod custody;
+mod errors;
 mod family;
 mod faulting;
 mod gaps;
@@ -41,6 +44,7 @@ mod others;
 mod queues;
 mod quiet;
 mod resident;
+mod traffic;
 
 /// How old figures on nodes may be: `/proc/zoneinfo` is long, and reading it takes its time.
 const NODES_AGE: Nanos = Nanos(1_000_000_000);
@@ -74,6 +78,7 @@ pub struct LiveMachine {
     isolated: CpuSet,
     others: others::Others,
     queues: queues::Queues,
+    meter: traffic::Meter,
     policies: resident::Policies,
     aside: quiet::Aside,
     objects: Option<objects::Objects>,
@@ -125,6 +130,7 @@ impl LiveMachine {
             nodes: None,
             others: others::Others::default(),
             queues: queues::Queues::default(),
+            meter: traffic::Meter::new(options.traffic),
             policies: resident::Policies::default(),
             aside: quiet::Aside::default(),
             objects: options.objects.then(objects::Objects::default),
@@ -237,6 +243,12 @@ impl LiveMachine {
     /// Whether little is left to find out: samples are taken rarely then.
     pub fn settle(&mut self, settled: bool) {
         self.accesses.settle(settled, &self.topology.cpus());
+    }
+
+    /// Why what memory carries is not counted any more.
+    #[must_use]
+    pub fn uncounted(&self) -> Option<&str> {
+        self.meter.refused()
     }
 
     /// Whether most of a process's memory takes no hinting faults and nothing makes up for that, as far as has
@@ -410,6 +422,7 @@ impl Observe for LiveMachine {
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         self.others.fill(&mut nodes, &self.topology);
         let (system, topology) = (self.system.as_mut(), &self.topology);
+        let traffic = self.meter.see(system, now, &tasks, topology).map_err(read_error)?;
         let mems_allowed = self.mems.allowed(system, &processes, topology, now);
         let mut snapshot = Snapshot {
             time: now,
@@ -422,7 +435,7 @@ impl Observe for LiveMachine {
             common,
             units: self.units(),
             mems_allowed,
-            traffic: Default::default(),
+            traffic,
             sharing: Vec::new(),
             resident: Vec::new(),
             grade: EvidenceGrade::None,
@@ -467,31 +480,6 @@ impl Observe for LiveMachine {
 fn measured(mut topology: Topology, latencies: Option<&Latencies>) -> Topology {
     latencies.into_iter().for_each(|latencies| latencies.fill(&mut topology));
     topology
-}
-
-fn skipped(error: &SysError) -> Outcome {
-    let gone = error.is_gone();
-    Outcome::Skipped(if gone {
-        SkipReason::Gone
-    } else {
-        SkipReason::Refused { error: error.to_string() }
-    })
-}
-
-fn unheard(source: std::io::Error) -> WorldError {
-    WorldError::Read { what: "hinting faults".into(), source }
-}
-
-fn read_error(error: ReadError) -> WorldError {
-    match error {
-        ReadError::Read { path, source } => {
-            WorldError::Read { what: path.display().to_string(), source }
-        }
-        ReadError::Parse { ref path, .. } => {
-            let what = path.display().to_string();
-            WorldError::Read { what, source: std::io::Error::other(error) }
-        }
-    }
 }
 
 #[cfg(test)]

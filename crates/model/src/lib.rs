@@ -23,6 +23,7 @@ mod set;
 mod snapshot;
 mod spent;
 mod topology;
+mod traffic;
 mod ways;
 
 pub use access::{Access, AccessSource};
@@ -41,8 +42,8 @@ pub use set::{CpuSet, IdSet, Member, NodeSet, SetError};
 pub use snapshot::{
     CLAIMS_A_CPU, CONVERGED_PERMILLE, Costs, EvidenceGrade, MIN_FAULTS, MemsAllowed, NodeFaults,
     NodeState, Region, RegionUse, Resident, SharedRange, Sharing, Snapshot, Task, TaskState,
-    Traffic,
 };
 pub use spent::{Counters, Spent};
 pub use topology::{Distances, Node, Topology};
+pub use traffic::{Counted, Traffic, TrafficSource};
 pub use ways::ways;

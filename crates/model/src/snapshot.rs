@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Bytes, CpuId, CpuSet, Nanos, NodeId, NodeSet, ObjectId, Pages, ProcessId, RegionId, TaskId,
-    Topology,
+    Topology, Traffic,
 };
 
 /// Faults, in pages, from which a task's evidence counts. Guessed: a handful of faults on
@@ -250,18 +250,6 @@ pub struct Snapshot {
     pub kernel_tiering: bool,
     /// What acting costs here, measured while acting.
     pub costs: Costs,
-}
-
-/// Reads and writes of memory, in bytes a second.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traffic {
-    /// What the memory of each node carries at most; nodes of which that is not known are missing.
-    pub most: Vec<(NodeId, u64)>,
-    /// What the memory of each node carried of late, for whomever; as above.
-    pub carried: Vec<(NodeId, u64)>,
-    /// What each task read and wrote of late, wherever that memory is; tasks that are not measured
-    /// are missing.
-    pub tasks: Vec<(TaskId, u64)>,
 }
 
 /// A piece of an object in one address space.

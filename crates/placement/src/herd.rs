@@ -234,7 +234,9 @@ impl Herd {
     fn demand(&mut self, snapshot: &Snapshot) -> Demand {
         let mut demand = Demand::with(snapshot, self.mechanisms);
         if self.mechanisms.bandwidth {
-            let peak = |task: usize, bytes| self.tasks[task].peak(bytes, snapshot.time);
+            let peak = |task: usize, bytes| {
+                self.tasks[task].peak(bytes, snapshot.tasks[task].age, snapshot.time)
+            };
             demand.bandwidth = Bandwidth::new(snapshot, &mut demand.tasks, peak);
         }
         demand

@@ -42,6 +42,10 @@ impl Figure {
         Figure { median: less(self.median), min: less(self.min), max: less(self.max) }
     }
 
+    fn text(&self, digits: usize) -> String {
+        format!("{:.digits$} ({:.digits$}-{:.digits$})", self.median, self.min, self.max)
+    }
+
     /// In another unit.
     #[must_use]
     pub fn times(self, factor: f64) -> Figure {
@@ -86,6 +90,9 @@ pub struct Matrices {
     pub read_mb_s: Vec<Vec<Figure>>,
     /// All CPUs of a node writing.
     pub write_mb_s: Vec<Vec<Figure>>,
+    /// All CPUs of a node reading its own memory, by row, where no more than that was measured; zero of a node without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub own_read_mb_s: Vec<Figure>,
     /// What the machine's file states.
     pub stated: Option<Stated>,
     /// How far the host was behind, on an emulated machine; above 0.02 measure again.
@@ -160,6 +167,18 @@ impl Matrices {
         panels.into_iter().filter(is_measured).collect()
     }
 
+    /// What all CPUs of each node read of its own memory, as far as that was measured.
+    #[must_use]
+    pub fn of_own_memory(&self) -> Vec<(u32, Figure)> {
+        let of = |(row, &node): (usize, &u32)| {
+            let column = self.memory_nodes.iter().position(|memory| *memory == node)?;
+            let cell = || self.read_mb_s.get(row)?.get(column);
+            let figure = *self.own_read_mb_s.get(row).or_else(cell)?;
+            (figure.median > 0.0).then_some((node, figure))
+        };
+        self.cpu_nodes.iter().enumerate().filter_map(of).collect()
+    }
+
     /// A table each, and a line on how they came about.
     #[must_use]
     pub fn table(&self) -> String {
@@ -170,9 +189,7 @@ impl Matrices {
             let mut head = vec!["CPUs of".to_string()];
             head.extend(self.memory_nodes.iter().map(|node| format!("memory {node}")));
             let rows = panel.cells.iter().enumerate().map(|(row, cells)| {
-                let cell = |f: &Figure| {
-                    format!("{:.digits$} ({:.digits$}-{:.digits$})", f.median, f.min, f.max)
-                };
+                let cell = |f: &Figure| f.text(digits);
                 let name = format!("node {}", self.cpu_nodes[row]);
                 std::iter::once(name).chain(cells.iter().map(cell)).collect::<Vec<_>>()
             });
@@ -181,6 +198,13 @@ impl Matrices {
                 let percent = deviation * 100.0;
                 let _ = writeln!(text, "within {percent:.1} % of what the machine's file states");
             }
+            text.push('\n');
+        }
+        if !self.own_read_mb_s.is_empty() {
+            let _ = writeln!(text, "read bandwidth of its own memory, MB/s (least-greatest)");
+            let own = self.of_own_memory().into_iter();
+            let rows = own.map(|(node, figure)| vec![format!("node {node}"), figure.text(0)]);
+            text += &wide_grid(&["CPUs of".to_string(), "its memory".to_string()], rows);
             text.push('\n');
         }
         let bound = if self.bound { "" } else { "; memory could not be bound to its node" };
@@ -216,6 +240,11 @@ impl Matrices {
                 }
             }
         }
+        for (node, Figure { median, min, max }) in
+            self.of_own_memory().into_iter().filter(|_| !self.own_read_mb_s.is_empty())
+        {
+            let _ = writeln!(text, "own_read_mb_s,{node},{node},{median},{min},{max},");
+        }
         text
     }
 }
@@ -240,6 +269,7 @@ pub(crate) mod tests {
             latency_ns: square(101.0, 306.0),
             read_mb_s: square(4000.0, 750.0),
             write_mb_s: square(1900.0, 750.0),
+            own_read_mb_s: Vec::new(),
             stated: Some(Stated {
                 latency_ns: vec![vec![100.0, 300.0], vec![300.0, 100.0]],
                 read_mb_s: None,
@@ -280,6 +310,26 @@ pub(crate) mod tests {
         assert!(text.contains("latency, ns") && !text.contains("bandwidth"), "{text}");
         assert!(!text.contains("written"), "{text}");
         assert_eq!(alone.csv().lines().count(), 1 + 4);
+    }
+
+    #[test]
+    fn of_its_own_memory_is_what_was_measured_of_that_alone_or_of_all() {
+        let of = |matrices: &Matrices| -> Vec<(u32, f64)> {
+            matrices.of_own_memory().iter().map(|(node, figure)| (*node, figure.median)).collect()
+        };
+        assert_eq!(of(&matrices()), [(0, 4000.0), (2, 4000.0)]);
+        let (none, zero) = (vec![Vec::new(); 2], Figure::default());
+        let figure = Figure { median: 3900.0, min: 3800.4, max: 4000.0 };
+        let own = Matrices {
+            read_mb_s: none.clone(),
+            write_mb_s: none,
+            own_read_mb_s: vec![zero, figure],
+            ..matrices()
+        };
+        assert_eq!(of(&own), [(2, 3900.0)]);
+        assert!(own.table().contains("| node 2  | 3900 (3800-4000) |"), "{}", own.table());
+        assert!(own.csv().ends_with("own_read_mb_s,2,2,3900,3800.4,4000,\n"), "{}", own.csv());
+        assert!(!matrices().csv().contains("own"));
     }
 
     #[test]

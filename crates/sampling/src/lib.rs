@@ -14,17 +14,22 @@
 //! `registers`. Only of 64-bit programs on x86: elsewhere [`sampler`] answers none.
 //!
 //! `stacks` is another thing made with the same clock: where a thread of ours is in the kernel, running and waiting.
+//! `traffic` reads the counters of CPUs and memory controllers (`controllers`): what memory carries.
 
 #[cfg(target_arch = "x86_64")]
 mod block;
 #[cfg(target_arch = "x86_64")]
 mod code;
 #[cfg(target_arch = "x86_64")]
+mod controllers;
+#[cfg(target_arch = "x86_64")]
 mod perf;
 #[cfg(target_arch = "x86_64")]
 mod registers;
 #[cfg(target_arch = "x86_64")]
 mod stacks;
+#[cfg(target_arch = "x86_64")]
+mod traffic;
 
 #[cfg(target_arch = "x86_64")]
 pub use perf::Sampler;
@@ -95,4 +100,21 @@ pub fn sampler() -> Option<Box<dyn numaherd_model::AccessSource>> {
     return Some(Box::new(Sampler::new()));
     #[cfg(not(target_arch = "x86_64"))]
     None
+}
+
+/// What counts memory traffic here, and whether it counts what each node's memory carries, or only what CPUs ask for.
+///
+/// # Errors
+/// In words, why nothing does.
+pub fn count_traffic(
+    root: &std::path::Path,
+    topology: &numaherd_model::Topology,
+) -> Result<(Box<dyn numaherd_model::TrafficSource>, bool), String> {
+    #[cfg(target_arch = "x86_64")]
+    return traffic::Traffic::begin(root, topology).map(|traffic| {
+        let memories = traffic.has_controllers();
+        (Box::new(traffic) as Box<dyn numaherd_model::TrafficSource>, memories)
+    });
+    #[cfg(not(target_arch = "x86_64"))]
+    Err("not on this architecture".into())
 }

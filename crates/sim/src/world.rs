@@ -18,7 +18,7 @@ use crate::engine::{BLOCK_PAGES, Sim, State};
 use crate::kernel::{RESERVE_PERMILLE, address};
 
 /// Time over which traffic is counted. Guessed: long beside the 2 MiB that a task is followed by.
-const TRAFFIC_WINDOW: Nanos = Nanos(500_000_000);
+const TRAFFIC_WINDOW: Nanos = Nanos(200_000_000);
 
 /// Threads that move pages at once, at the most. As live.
 const MOVERS: usize = 8;

@@ -12,19 +12,32 @@ use crate::flow::{self, Direction};
 use crate::span::Span;
 use crate::{WorkloadError, sys, system};
 
+/// Which bandwidths are measured, by all CPUs of a node at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flows {
+    /// None.
+    None,
+    /// Reading, of each node's own memory.
+    Own,
+    /// Reading and writing, from each node to each.
+    All,
+}
+
 /// What is to be measured.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// CPUs of each node that has any, in the order of the rows.
     pub cpus: Vec<Vec<u32>>,
+    /// Which nodes those are.
+    pub cpu_nodes: Vec<u32>,
     /// Nodes with memory, in the order of the columns.
     pub memory_nodes: Vec<u32>,
     /// Memory used on each of them: well above the last-level cache.
     pub size_bytes: usize,
     /// Samples of each cell.
     pub samples: usize,
-    /// Whether bandwidth is measured too, which takes all CPUs.
-    pub flows: bool,
+    /// Which bandwidths are measured too.
+    pub flows: Flows,
 }
 
 /// Samples by row, column.
@@ -37,7 +50,7 @@ pub struct Measured {
     pub load_ns: Cells,
     /// Nanoseconds of the loop alone, by row.
     pub loop_ns: Vec<Vec<f64>>,
-    /// Bytes a second that all CPUs of a node read.
+    /// Bytes a second that all CPUs of a node read; of its own memory alone, where only that was asked for.
     pub read_bytes_s: Cells,
     /// And write.
     pub write_bytes_s: Cells,
@@ -96,13 +109,17 @@ impl Plan {
             Err(error) => return Err(error),
         }
         span.write(all, 1);
-        for (row, cpus) in self.cpus.iter().enumerate().filter(|_| self.flows) {
+        for (row, cpus) in self.cpus.iter().enumerate() {
             let flows = |direction| {
                 let one = |_| flow::sample(&span, self.size_bytes, cpus, direction);
                 (0..self.samples).map(one).collect::<Result<Vec<f64>, _>>()
             };
-            measured.read_bytes_s[row].push(flows(Direction::Read)?);
-            measured.write_bytes_s[row].push(flows(Direction::Write)?);
+            if self.flows == Flows::All || self.flows == Flows::Own && self.cpu_nodes[row] == node {
+                measured.read_bytes_s[row].push(flows(Direction::Read)?);
+            }
+            if self.flows == Flows::All {
+                measured.write_bytes_s[row].push(flows(Direction::Write)?);
+            }
         }
         let mut chain = Chain::lay(&mut span, self.size_bytes, u64::from(node) + 1);
         for (row, cpus) in self.cpus.iter().enumerate() {
@@ -124,8 +141,8 @@ mod tests {
     use super::*;
 
     fn plan() -> Plan {
-        let (cpus, memory_nodes) = (vec![vec![0]], vec![0]);
-        Plan { cpus, memory_nodes, size_bytes: 2 << 20, samples: 2, flows: true }
+        let (cpus, cpu_nodes, memory_nodes) = (vec![vec![0]], vec![0], vec![0]);
+        Plan { cpus, cpu_nodes, memory_nodes, size_bytes: 2 << 20, samples: 2, flows: Flows::All }
     }
 
     #[test]
@@ -141,10 +158,21 @@ mod tests {
 
     #[test]
     fn latencies_alone_leave_the_rates_empty() {
-        let plan = Plan { flows: false, ..plan() };
+        let plan = Plan { flows: Flows::None, ..plan() };
         let measured = std::thread::spawn(move || plan.run(|_| {})).join().unwrap().unwrap();
         assert!(measured.load_ns[0][0][0] > 0.0);
         assert!(measured.read_bytes_s[0].is_empty() && measured.write_bytes_s[0].is_empty());
+    }
+
+    #[test]
+    fn of_its_own_memory_alone_a_node_is_only_read() {
+        let measured = |cpu_nodes| {
+            let plan = Plan { flows: Flows::Own, cpu_nodes, ..plan() };
+            std::thread::spawn(move || plan.run(|_| {})).join().unwrap().unwrap()
+        };
+        let own = measured(vec![0]);
+        assert!(own.read_bytes_s[0][0][1] > 0.0 && own.write_bytes_s[0].is_empty());
+        assert!(measured(vec![7]).read_bytes_s[0].is_empty());
     }
 
     #[test]

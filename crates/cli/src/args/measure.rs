@@ -19,6 +19,9 @@ pub struct Measure {
     /// With --measure: latency alone, which takes one CPU and some seconds
     #[arg(long, requires = "measure")]
     pub latencies: bool,
+    /// With --measure: latency, and what each node's CPUs read of its own memory: what balance --measured takes
+    #[arg(long, requires = "measure", conflicts_with = "latencies")]
+    pub own: bool,
     /// With --measure: write a page with heat maps, tables and data
     #[arg(long, value_name = "FILE", requires = "measure")]
     pub html: Option<PathBuf>,

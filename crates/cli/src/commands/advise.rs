@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use numaherd_control::Controller;
-use numaherd_linux::live::{LiveMachine, LiveOptions};
+use numaherd_linux::live::{LiveMachine, LiveOptions, TrafficCounters};
 use numaherd_linux::process::TaskReader;
 use numaherd_model::{
     Change, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId, Snapshot,
@@ -33,7 +33,7 @@ use super::status::machine;
 use crate::args::{AdviseArgs, Format, PAUSE};
 use crate::estimate::{self, Interval};
 use crate::stalls::{self, Stalls};
-use crate::{interrupt, latencies, output, targets};
+use crate::{interrupt, latencies, output, targets, traffic};
 use earlier::{Earlier, Shelf};
 use expectation::Distances;
 use projection::{Projection, project};
@@ -111,13 +111,19 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let measured = args.measured.as_deref();
     let measured = measured.map(|path| {
         let known = latencies::read(path)?;
-        ensure!(known.are_of(&topology), latencies::of_another(path));
+        ensure!(known.latencies.are_of(&topology), latencies::of_another(path));
         Ok(known)
     });
     let measured = measured.transpose()?;
-    let distances = Distances { firmware: &topology, measured: measured.as_ref() };
+    let latencies = measured.as_ref().map(|known| &known.latencies);
+    let distances = Distances { firmware: &topology, measured: latencies };
     let (faults, mut evidence) = open_faults(false, true);
-    let mut machine = looking(process, faults, measured.as_ref())?;
+    let most = measured.as_ref().map(|known| known.most.as_slice()).unwrap_or_default();
+    let looking = |faults| {
+        let traffic = traffic::counters(&topology, most, |_| {});
+        looking(process, faults, latencies, traffic)
+    };
+    let mut machine = looking(faults)?;
     let mut controller = Controller::new(Herd::new());
     let told = |error| match error {
         WorldError::NoTasks => anyhow!("process {} ended while it was looked at", args.pid),
@@ -134,7 +140,7 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     if let Some(why) = why {
         // Faults say little of it; page tables show all there is.
         evidence = format!("where its pages lie ({why})");
-        machine = looking(process, None, measured.as_ref())?;
+        machine = looking(None)?;
         (snapshot, _) = controller.plan(&mut machine).map_err(&told)?;
     }
     if !machine.sampled().is_empty() {
@@ -210,12 +216,14 @@ fn looking(
     process: ProcessId,
     faults: Option<Box<dyn FaultSource>>,
     latencies: Option<&Latencies>,
+    traffic: Option<TrafficCounters>,
 ) -> Result<LiveMachine> {
     Ok(LiveMachine::new(LiveOptions {
         targets: vec![process],
         faults,
         accesses: numaherd_sampling::sampler(),
         latencies: latencies.cloned(),
+        traffic,
         journal: Box::new(NoJournal),
         acts: false,
         coverage: true,

@@ -27,7 +27,7 @@ use super::privileges;
 use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Pulse, Session, tell};
 use crate::targets::{self, Targets};
-use crate::{interrupt, latencies, runs};
+use crate::{interrupt, latencies, runs, traffic};
 use scan::Tuner;
 use voice::Voice;
 
@@ -175,8 +175,10 @@ impl Runner {
         interrupted: Arc<AtomicBool>,
     ) -> Result<(Runner, Option<Child>)> {
         let parts = parts(args);
-        let measured = args.measured.as_deref().filter(|_| parts.latencies);
-        let (topology, latencies) = latencies::here(measured)?;
+        let (mut topology, known) = latencies::here(args.measured.as_deref())?;
+        let (mut latencies, most) = known.map(|known| (known.latencies, known.most)).unzip();
+        latencies = latencies.filter(|_| parts.latencies);
+        latencies.iter().for_each(|latencies| latencies.fill(&mut topology));
         if tunes(args) {
             scan::switch_on(session)?;
         }
@@ -186,6 +188,8 @@ impl Runner {
         say!("numaherd: evidence: {evidence}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
+        let most = most.filter(|_| parts.bandwidth).unwrap_or_default();
+        let traffic = traffic::counters(&topology, &most, |story| say!("numaherd: {story}"));
         let child = start(&args.command, session.run())?;
         // Files are open by now, and the command has what its user has.
         privileges::give_up(tunes(args), parts.accesses)?;
@@ -200,6 +204,7 @@ impl Runner {
             faults,
             accesses: parts.accesses.then(numaherd_sampling::sampler).flatten(),
             latencies,
+            traffic,
             journal: session.journal(),
             acts: !only_says(args),
             coverage: parts.coverage,

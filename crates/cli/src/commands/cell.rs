@@ -108,7 +108,7 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
 /// How far this machine's nodes are from each other, in a file: whoever looks after a machine measures that once. Where
 /// it cannot be measured, firmware's word has to do.
 fn measured(program: &Path, dir: &Path) -> Result<Option<PathBuf>> {
-    let words = ["topology", "--measure", "--latencies", "-o", "json"];
+    let words = ["topology", "--measure", "--own", "-o", "json"];
     let output = Command::new(program).args(words).output().context("cannot measure latencies")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

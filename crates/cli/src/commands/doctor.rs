@@ -22,8 +22,8 @@ use serde::Serialize;
 
 use super::privileges::{can_sample, sampling_takes_admin};
 use crate::args::{DoctorArgs, Format};
-use crate::output;
 use crate::session::{journals, restore_dead};
+use crate::{output, traffic};
 use diagnosis::{Ability, Facts, Finding, Privilege, Rights, State};
 
 #[derive(Serialize)]
@@ -58,6 +58,7 @@ fn gather() -> Result<Facts> {
         .then(|| FaultStream::open(&faults).map(drop).map_err(|error| error.to_string()));
     let sampling = can_sample(&topology.cpus());
     let sampling_takes_admin = sampling.is_ok() && sampling_takes_admin(&topology.cpus());
+    let traffic = traffic::find(&topology).map(|(_, by)| by);
     let has = identity::has;
     let folder = journals();
     let problem = can_keep(&folder).err();
@@ -80,6 +81,7 @@ fn gather() -> Result<Facts> {
         opened,
         sampling,
         sampling_takes_admin,
+        traffic,
         scan_periods: matches!(knobs::read(root, Knob::ScanPeriodMin), Ok(Some(_))),
         journals: (folder.display().to_string(), problem.map(|error| error.to_string())),
         left: left.into_iter().map(|(left, _)| left.run).collect(),

@@ -12,7 +12,7 @@ use numaherd_lab::guest::Output;
 use numaherd_lab::{Exec, Machine};
 use numaherd_model::{CpuSet, Topology};
 use numaherd_report::{Figure, Matrices, Stated, heat};
-use numaherd_workloads::measure::{Cells, Measured, Plan};
+use numaherd_workloads::measure::{Cells, Flows, Measured, Plan};
 
 use super::{bench, lab};
 use crate::args::{Format, LabArgs, Measure};
@@ -51,7 +51,7 @@ fn here(args: &Measure) -> Result<Matrices> {
         Some(size) => size as u64,
         None => LEAST_BYTES.max(CACHES * bench::last_level_cache_bytes().unwrap_or(0)),
     };
-    let (plan, cpu_nodes) = plan(&topology, size_bytes, args)?;
+    let plan = plan(&topology, size_bytes, args)?;
     let measured = plan.run(|doing| say!("numaherd: measuring {doing}"))?;
     if !measured.is_bound {
         say!(
@@ -60,11 +60,11 @@ fn here(args: &Measure) -> Result<Matrices> {
         );
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    Ok(matrices(&plan, cpu_nodes, &measured, release.trim()))
+    Ok(matrices(&plan, &measured, release.trim()))
 }
 
-/// What to measure, and the ids of the nodes whose CPUs do.
-fn plan(topology: &Topology, size_bytes: u64, args: &Measure) -> Result<(Plan, Vec<u32>)> {
+/// What to measure.
+fn plan(topology: &Topology, size_bytes: u64, args: &Measure) -> Result<Plan> {
     let allowed = numaherd_linux::sys::affinity::get(0).context("cannot read our own affinity")?;
     let may_use = |cpus: &CpuSet| cpus.intersection(&allowed).iter().map(|cpu| cpu.0).collect();
     let rows = topology.cpu_nodes().map(|node| (node.id.0, may_use(&node.cpus)));
@@ -86,11 +86,15 @@ fn plan(topology: &Topology, size_bytes: u64, args: &Measure) -> Result<(Plan, V
     }
     let memory_nodes = topology.memory_nodes().map(|node| node.id.0).collect();
     let size_bytes = usize::try_from(size_bytes).context("--size is too large")?;
-    let (samples, flows) = (args.samples, !args.latencies);
-    Ok((Plan { cpus, memory_nodes, size_bytes, samples, flows }, cpu_nodes))
+    let flows = match (args.latencies, args.own) {
+        (true, _) => Flows::None,
+        (false, true) => Flows::Own,
+        (false, false) => Flows::All,
+    };
+    Ok(Plan { cpus, cpu_nodes, memory_nodes, size_bytes, samples: args.samples, flows })
 }
 
-fn matrices(plan: &Plan, cpu_nodes: Vec<u32>, measured: &Measured, kernel: &str) -> Matrices {
+fn matrices(plan: &Plan, measured: &Measured, kernel: &str) -> Matrices {
     let loop_ns: Vec<f64> = measured.loop_ns.iter().map(|s| Figure::of(s).median).collect();
     let latency = |(row, cells): (usize, &Vec<Vec<f64>>)| {
         cells.iter().map(|samples| Figure::of(samples).minus(loop_ns[row])).collect()
@@ -99,16 +103,23 @@ fn matrices(plan: &Plan, cpu_nodes: Vec<u32>, measured: &Measured, kernel: &str)
         let row = |row: &Vec<Vec<f64>>| row.iter().map(|s| Figure::of(s).times(MB)).collect();
         cells.iter().map(row).collect()
     };
+    let mut read_mb_s = rates(&measured.read_bytes_s);
+    let mut own_read_mb_s = Vec::new();
+    if plan.flows == Flows::Own {
+        let own = |row: &mut Vec<Figure>| std::mem::take(row).pop().unwrap_or_default();
+        own_read_mb_s = read_mb_s.iter_mut().map(own).collect();
+    }
     Matrices {
         machine: "host".into(),
         kernel: kernel.into(),
-        cpu_nodes,
+        cpu_nodes: plan.cpu_nodes.clone(),
         memory_nodes: plan.memory_nodes.clone(),
         size_bytes: plan.size_bytes as u64,
         samples: plan.samples,
         bound: measured.is_bound,
         latency_ns: measured.load_ns.iter().enumerate().map(latency).collect(),
-        read_mb_s: rates(&measured.read_bytes_s),
+        read_mb_s,
+        own_read_mb_s,
         write_mb_s: rates(&measured.write_bytes_s),
         loop_ns,
         stated: None,
@@ -128,7 +139,8 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
     let words = ["topology", "--measure", "-o", "json", "--size", &size.to_string()];
     let samples = args.samples.to_string();
     let words = words.into_iter().chain(["--samples", &samples]);
-    let words = words.chain(args.latencies.then_some("--latencies")).map(String::from);
+    let words = words.chain(args.latencies.then_some("--latencies"));
+    let words = words.chain(args.own.then_some("--own")).map(String::from);
     let argv = std::iter::once(program.display().to_string()).chain(words).collect();
     let env = vec![("PATH".to_string(), "/usr/sbin:/usr/bin:/sbin:/bin".to_string())];
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
@@ -183,8 +195,9 @@ mod tests {
 
     #[test]
     fn the_loop_is_taken_off_the_latency_and_not_off_the_rates() {
-        let (cpus, memory_nodes) = (vec![vec![0]], vec![0]);
-        let plan = Plan { cpus, memory_nodes, size_bytes: 1 << 20, samples: 1, flows: true };
+        let (cpus, cpu_nodes, memory_nodes) = (vec![vec![0]], vec![0], vec![0]);
+        let flows = Flows::All;
+        let plan = Plan { cpus, cpu_nodes, memory_nodes, size_bytes: 1 << 20, samples: 1, flows };
         let measured = Measured {
             load_ns: vec![vec![vec![110.0]]],
             loop_ns: vec![vec![10.0]],
@@ -192,8 +205,11 @@ mod tests {
             write_bytes_s: vec![vec![vec![2e9]]],
             is_bound: true,
         };
-        let matrices = matrices(&plan, vec![0], &measured, "6.12");
-        assert_eq!(matrices.latency_ns[0][0].median, 100.0);
-        assert!((matrices.read_mb_s[0][0].median - 4000.0).abs() < 1e-9);
+        let all = matrices(&plan, &measured, "6.12");
+        assert_eq!(all.latency_ns[0][0].median, 100.0);
+        assert!((all.read_mb_s[0][0].median - 4000.0).abs() < 1e-9);
+        let own = matrices(&Plan { flows: Flows::Own, ..plan }, &measured, "6.12");
+        assert!(own.read_mb_s[0].is_empty());
+        assert_eq!(own.of_own_memory(), all.of_own_memory());
     }
 }

@@ -108,3 +108,45 @@ fn memory_stays_within_its_cpuset_and_a_group_that_restarts_is_waited_for() {
     assert_eq!(bench.shared("code").trim(), "143", "{told}");
     bench.left_nothing();
 }
+
+/// Four threads that share memory fit on the four CPUs of a node, and would be gathered there; but its memory carries no
+/// more than two of them ask for. With that measured, and traffic counted, they come apart again and stay so.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn who_asks_for_more_than_a_nodes_memory_carries_is_spread() {
+    let bench = Bench::new();
+    let script = format!(
+        "{0} topology --measure --own --samples 3 -o json > measured || exit 1
+         balance() {{
+             name=$1; shift
+             {0} balance --measured measured --tune-kernel --log $name \"$@\" -- \
+                 {0} bench shared --threads 4 --seconds 5 > /dev/null 2> told-$name || exit 1
+         }}
+         balance gathered --without bandwidth; balance spread",
+        program()
+    );
+    let words = ["lab", "run", "--machine", "2x4-narrow", "--dilation", "4", "--timeout", "400"];
+    run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
+    let measured: Value = serde_json::from_str(&bench.shared("measured")).unwrap();
+    let own = measured["own_read_mb_s"].as_array().unwrap();
+    let near = |figure: &Value| (2200.0..2600.0).contains(&figure["median"].as_f64().unwrap());
+    assert!(own.len() == 2 && own.iter().all(near), "{measured}");
+    // Why tasks were placed, until the first of the four that work had ended.
+    let reasons = |name: &str| {
+        let log = bench.shared(name);
+        let lines: Vec<Value> =
+            log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let has_all = |line: &Value| line["tasks"].as_u64() >= Some(5);
+        let last = lines.iter().rposition(has_all).unwrap();
+        let actions = lines[..last].iter().map(|line| &line["action"]);
+        let placed = actions.filter(|action| action["do"] == "place-task");
+        placed.map(|action| action["why"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    let (gathered, spread) = (reasons("gathered"), reasons("spread"));
+    assert!(!gathered.is_empty() && !gathered.contains(&"bandwidth".into()), "{gathered:?}");
+    assert!(spread.ends_with(&["bandwidth".into()]), "{spread:?}");
+    let told = bench.shared("told-spread");
+    assert!(told.contains("what memory carries is counted by the emulated machine"), "{told}");
+    assert!(!bench.shared("told-gathered").contains("what memory carries"));
+    bench.left_nothing();
+}

@@ -179,6 +179,7 @@ fn options(targets: Vec<ProcessId>, journal: Mortal) -> LiveOptions {
         faults: None,
         accesses: None,
         latencies: None,
+        traffic: None,
         journal: Box::new(journal),
         acts: true,
         coverage: true,

@@ -14,6 +14,8 @@ pub struct LiveOptions {
     pub accesses: Option<Box<dyn AccessSource>>,
     /// How far nodes are from each other, where somebody measured it.
     pub latencies: Option<Latencies>,
+    /// Who counts what memory carries; without it, what a node's memory carries is no limit.
+    pub traffic: Option<super::TrafficCounters>,
     /// Where changes are written down.
     pub journal: Box<dyn Journal>,
     /// Whether to act, or only to say what would be done.

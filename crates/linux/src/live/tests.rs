@@ -24,6 +24,7 @@ fn looking(targets: Vec<ProcessId>, faults: Option<Box<dyn FaultSource>>) -> Liv
         faults,
         accesses: None,
         latencies: None,
+        traffic: None,
         journal: Box::new(NoJournal),
         acts: false,
         coverage: true,

@@ -12,6 +12,10 @@ const RESTLESS: Nanos = Nanos(500_000_000);
 /// and asks for less since, is not brought together and spread again and again.
 const PEAK: Nanos = Nanos(600_000_000_000);
 
+/// A younger task may be filling its memory, which it will not go on with: what it asks for counts now, and is not
+/// remembered. Guessed.
+const FILLS: Nanos = Nanos(1_000_000_000);
+
 /// What is remembered of a task.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
@@ -55,11 +59,36 @@ impl Known {
         self.came_at.is_some_and(|at| now.since(at) < RESTLESS)
     }
 
-    /// The most that a task asked of memory of late, with what it asks now.
-    pub fn peak(&mut self, bytes: u64, now: Nanos) -> u64 {
+    /// The most that a task of this age asked of memory of late, with what it asks now.
+    pub fn peak(&mut self, bytes: u64, age: Nanos, now: Nanos) -> u64 {
+        if age < FILLS {
+            return bytes;
+        }
         if bytes >= self.traffic.0 || now.since(self.traffic.1) >= PEAK {
             self.traffic = (bytes, now);
         }
         self.traffic.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    /// It fills its memory at 900 a second, then asks for 300, once for 400, and then for 200 for a long time.
+    #[test]
+    fn the_most_that_was_asked_for_counts_for_a_while_but_not_what_it_began_with() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        let snapshot = scene.snapshot();
+        let mut known = Known::new(&snapshot.tasks[0], &snapshot);
+        let mut at = |halves: u64, bytes| {
+            let age = Nanos(halves * 500_000_000);
+            known.peak(bytes, age, Nanos(snapshot.time.0 + age.0))
+        };
+        assert_eq!([at(1, 900), at(2, 300), at(3, 400), at(4, 200)], [900, 300, 400, 400]);
+        let long = 2 * PEAK.0 / 1_000_000_000;
+        assert_eq!([at(long, 200), at(long + 3, 200)], [400, 200]);
     }
 }

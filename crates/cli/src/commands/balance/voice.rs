@@ -13,6 +13,8 @@ pub struct Voice {
     /// Processes whose accesses were told to be sampled.
     sampled: BTreeMap<ProcessId, String>,
     born_confined: u64,
+    /// Whether it was told that traffic is counted no more.
+    uncounted: bool,
 }
 
 impl Voice {
@@ -26,6 +28,12 @@ impl Voice {
             );
         }
         self.born_confined = machine.born_confined();
+        if let Some(why) = machine.uncounted().filter(|_| !self.uncounted) {
+            say!(
+                "numaherd: what memory carries is no limit any more, as it cannot be counted: {why}"
+            );
+            self.uncounted = true;
+        }
         let sampled = machine.sampled();
         for (process, why) in new(&sampled, &self.sampled) {
             say!("numaherd: process {process}: {why}; its accesses are sampled");

@@ -25,6 +25,8 @@ pub struct Facts {
     pub sampling: Result<(), String>,
     /// Whether they can be sampled, but not without CAP_SYS_ADMIN.
     pub sampling_takes_admin: bool,
+    /// What counts memory traffic, in words, or why nothing does.
+    pub traffic: Result<&'static str, String>,
     /// Whether the kernel's scan periods can be read.
     pub scan_periods: bool,
     /// Where undo journals go, and why they cannot, if so.
@@ -127,7 +129,7 @@ impl Facts {
             let told = "the firmware gives none: 10 and 20 are assumed";
             found.push(less("distances", State::Limited, told, "look for a firmware with a SLIT"));
         }
-        found.extend([self.balancing(), self.stream(), self.samples()]);
+        found.extend([self.balancing(), self.stream(), self.samples(), self.traffic()]);
         found.extend([self.periods(), self.others()]);
         found.push(self.counts());
         found.extend(self.host.rivals.iter().map(|(name, pid)| {
@@ -209,6 +211,27 @@ impl Facts {
                 match self.rights.perfmon {
                     true => "run as root, or 'sysctl kernel.perf_event_paranoid=2'",
                     false => "run as root or with CAP_PERFMON, on 64-bit x86",
+                },
+            ),
+        }
+    }
+
+    fn traffic(&self) -> Finding {
+        let topic = "memory traffic";
+        match &self.traffic {
+            Ok(by) => ok(
+                topic,
+                format!(
+                    "counted {by}: nodes are given what their memory carries, with balance --measured"
+                ),
+            ),
+            Err(why) => less(
+                topic,
+                State::Limited,
+                format!("not counted ({why}): what a node's memory carries is no limit"),
+                match self.rights.perfmon {
+                    true => "none in most virtual machines: on bare metal, or with a virtual PMU",
+                    false => "run as root or with CAP_PERFMON",
                 },
             ),
         }

@@ -31,6 +31,7 @@ fn good() -> Facts {
         opened: Some(Ok(())),
         sampling: Ok(()),
         sampling_takes_admin: false,
+        traffic: Ok("by counters of CPUs"),
         scan_periods: true,
         journals: ("/run/numaherd".into(), None),
         left: Vec::new(),
@@ -72,6 +73,23 @@ fn what_is_missing_is_named_with_what_to_do() {
             "samples of accesses",
             State::Limited,
             "none (Permission denied)",
+            "CAP_PERFMON",
+        ),
+        (
+            with(|f| f.traffic = Err("this CPU shows no counters".into())),
+            "memory traffic",
+            State::Limited,
+            "not counted (this CPU shows no counters)",
+            "bare metal",
+        ),
+        (
+            with(|f| {
+                f.traffic = Err("counters are refused: Permission denied".into());
+                f.rights.perfmon = false;
+            }),
+            "memory traffic",
+            State::Limited,
+            "is no limit",
             "CAP_PERFMON",
         ),
         (
