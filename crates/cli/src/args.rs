@@ -272,8 +272,8 @@ pub struct Balance {
     /// the end
     #[arg(long)]
     pub tune_kernel: bool,
-    /// Go by the latencies in FILE, what topology --measure -o json said of this machine, instead
-    /// of firmware's distances
+    /// Go by the latencies in FILE, what topology --measure --own -o json said of this machine, instead of
+    /// firmware's distances, and by what each node's memory carries
     #[arg(long, value_name = "FILE")]
     pub measured: Option<PathBuf>,
     /// How long a thread may be kept waiting for a page on its way
@@ -474,9 +474,9 @@ pub struct CellArgs {
     pub log: Option<PathBuf>,
     #[arg(long, default_value_t)]
     pub numad_interval: LookInterval,
-    /// Measure how far nodes are from each other, for herd
+    /// Measure how far nodes are from each other and what their memory carries, for herd
     #[arg(long)]
-    pub latencies: bool,
+    pub measure: bool,
     /// Huge pages to reserve on every node
     #[arg(long, default_value_t = 0)]
     pub reserve: u64,

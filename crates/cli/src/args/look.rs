@@ -87,8 +87,8 @@ pub struct AdviseArgs {
     /// Look for so many seconds, and for 4 where it takes those to see whether threads share memory
     #[arg(long, value_name = "SECONDS", default_value = "5", value_parser = parse_sample)]
     pub sample: f64,
-    /// Go by the latencies in FILE, what topology --measure -o json said of this machine, instead
-    /// of firmware's distances
+    /// Go by the latencies in FILE, what topology --measure --own -o json said of this machine, instead of
+    /// firmware's distances, and by what each node's memory carries
     #[arg(long, value_name = "FILE")]
     pub measured: Option<PathBuf>,
     /// How to print it

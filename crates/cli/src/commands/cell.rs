@@ -56,7 +56,7 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let program = std::env::current_exe().context("cannot find our own program")?;
     // Before the reset: it uses memory on every node, and herd starts from the same state as the others.
-    let latencies = if args.latencies { measured(&program, dir.path())? } else { None };
+    let known = if args.measure { measured(&program, dir.path())? } else { None };
     reset()?;
     if args.reserve > 0 {
         let topology = numaherd_linux::topology::read(root)?;
@@ -69,7 +69,7 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     if let Some(name) = placement.balance() {
         command.args(["balance", "--tune-kernel", "--placement", name, "--summary"]);
         command.arg(&summary);
-        if let Some(path) = &latencies {
+        if let Some(path) = &known {
             command.arg("--measured").arg(path);
         }
         if let Some(log) = &args.log {
@@ -105,15 +105,16 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     })
 }
 
-/// How far this machine's nodes are from each other, in a file: whoever looks after a machine measures that once. Where
-/// it cannot be measured, firmware's word has to do.
+/// How far this machine's nodes are from each other and what their memory carries, in a file: whoever looks after a machine
+/// measures that once. Where it cannot be measured, firmware's word has to do.
 fn measured(program: &Path, dir: &Path) -> Result<Option<PathBuf>> {
     let words = ["topology", "--measure", "--own", "-o", "json"];
-    let output = Command::new(program).args(words).output().context("cannot measure latencies")?;
+    let output =
+        Command::new(program).args(words).output().context("cannot measure this machine")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let why = said.lines().next_back().unwrap_or_default();
-        say!("numaherd: herd goes by firmware's distances; latencies: {why}");
+        say!("numaherd: herd goes by firmware's distances: {why}");
         return Ok(None);
     }
     let path = dir.join("measured.json");

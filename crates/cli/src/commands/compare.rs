@@ -260,7 +260,7 @@ fn cell_arguments(args: &Compare, placement: Placement, run: u32) -> Result<Vec<
     }
     // Without distance only firmware's word is left of it.
     if placement.balance().is_some() && !args.lab.no_distance {
-        words.push("--latencies".to_string());
+        words.push("--measure".to_string());
     }
     let reserve = workload.name.reserved_pages_per_node(workload.size_bytes());
     if reserve > 0 {
