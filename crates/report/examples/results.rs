@@ -14,7 +14,7 @@ in `docs/results/runs`, and what was last measured while runs were shorter in
 [results/shorter.md](results/shorter.md). Ratios are of seconds per work, medians over paired rounds, of all
 comparisons below that have both; *surely* means that all of the 95 % interval lies on that side of the limit. What the machines are,
 and what they do not model: [lab.md](lab.md); `2x4fast` is `2x4` at 200 million instructions a second. Herd
-goes by latencies that were measured before it runs, as `balance --measured` does. Where herd's time goes, and what was tried:
+goes by latencies that were measured before it runs, as `balance --measured` does, and since 2026-11-28 by what memory carries. Where herd's time goes, and what was tried:
 [results/herd.md](results/herd.md).
 ";
 
