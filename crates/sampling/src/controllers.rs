@@ -5,8 +5,8 @@
 //! `cpumask` names; so it tells of a node where that has the package's CPUs, and of nothing where a package is
 //! several nodes (sub-NUMA clusters).
 //!
-//! Source: the kernel's Documentation/ABI/testing/sysfs-bus-event_source-devices-events and `-format`, and
-//! `drivers/perf`' convention of a `cpumask`.
+//! Source: the kernel's Documentation/ABI/testing/sysfs-bus-event_source-devices-events and -format, and the `cpumask` of
+//! arch/x86/events/intel/uncore.c.
 
 use std::path::{Path, PathBuf};
 
