@@ -2,7 +2,7 @@
 //! waited for memory, and from where to where their misses went.
 //!
 //! The emulated machine shows its counters to programs in it ([`IN_GUEST`]), as a PMU does on
-//! hardware; hardware's own are not read yet. They count CPUs, not processes: what they say is a
+//! hardware; of hardware's own only traffic is read ([`crate::traffic`]). They count CPUs, not processes: what they say is a
 //! process's own only where hardly anybody else runs.
 
 use std::path::Path;

@@ -7,7 +7,8 @@ use numaherd_lab::counters::{CounterFile, Counters, IN_GUEST};
 use numaherd_linux::live::TrafficCounters;
 use numaherd_model::{Counted, CpuId, CpuSet, NodeId, Topology, TrafficSource};
 
-/// Bytes of a line of the emulated machines' caches.
+/// Bytes of a line of the emulated machines' caches: of all that are built in. One with others says so in its file only,
+/// which is not seen from within.
 const LINE: u64 = 64;
 
 /// Counters, where it is known what each node's memory carries at most: without that they are of no use. `story` hears
