@@ -7,10 +7,6 @@ use numaherd_lab::counters::{CounterFile, Counters, IN_GUEST};
 use numaherd_linux::live::TrafficCounters;
 use numaherd_model::{Counted, CpuId, CpuSet, NodeId, Topology, TrafficSource};
 
-/// Bytes of a line of the emulated machines' caches: of all that are built in. One with others says so in its file only,
-/// which is not seen from within.
-const LINE: u64 = 64;
-
 /// Counters, where it is known what each node's memory carries at most: without that they are of no use. `story` hears
 /// what was found.
 pub fn counters(
@@ -70,15 +66,15 @@ impl Emulated {
     /// Adds what was counted since. Of lines that a CPU wrote back each memory has as many as of those that the CPU
     /// fetched: where they went is not counted.
     fn add(&mut self, now: Counters) {
-        let since = now.since(&self.before);
+        let (since, line) = (now.since(&self.before), self.file.line_bytes());
         self.before = now;
         for (index, cpu) in since.cpus.iter().enumerate() {
             let fetched: u64 = cpu.misses_by_node.iter().sum();
             let cpu_id = CpuId(u32::try_from(index).unwrap_or(u32::MAX));
-            *self.counted.cpus.entry(cpu_id).or_insert(0) += (fetched + cpu.write_backs) * LINE;
+            *self.counted.cpus.entry(cpu_id).or_insert(0) += (fetched + cpu.write_backs) * line;
             for (node, misses) in self.nodes.iter().zip(&cpu.misses_by_node) {
                 let written = (cpu.write_backs * misses).checked_div(fetched).unwrap_or(0);
-                *self.counted.nodes.entry(*node).or_insert(0) += (misses + written) * LINE;
+                *self.counted.nodes.entry(*node).or_insert(0) += (misses + written) * line;
             }
         }
     }
@@ -102,7 +98,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stats");
         // A machine of one CPU and two nodes that has counted nothing yet.
-        let mut words = vec![0x4e55_4d41_4845_5244, 3, 1, 2, 256];
+        let mut words = vec![0x4e55_4d41_4845_5244, 4, 1, 2, 256, 0, 0, 0, 0, 0, 128];
         words.resize(16 + 14, 0_u64);
         std::fs::write(&path, words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<u8>>())
             .unwrap();
@@ -120,8 +116,8 @@ mod tests {
         emulated.add(counters([30, 20], 20));
         // 40 + 20 + 10 lines; 30 + 15 and 10 + 5 + 10 of them
         let counted = Counted {
-            cpus: [(CpuId(0), 70 * 64)].into(),
-            nodes: [(NodeId(0), 45 * 64), (NodeId(1), 25 * 64)].into(),
+            cpus: [(CpuId(0), 70 * 128)].into(),
+            nodes: [(NodeId(0), 45 * 128), (NodeId(1), 25 * 128)].into(),
         };
         assert_eq!(emulated.counted, counted);
         assert_eq!(emulated.read(&CpuSet::new()).unwrap(), counted);

@@ -4,7 +4,7 @@
 //!
 //! | word | meaning |
 //! |---|---|
-//! | 0 | [`MAGIC`]; written last, so that it vouches for words 1 to 4 |
+//! | 0 | [`MAGIC`]; written last, so that it vouches for words 1 to 4 and 10 |
 //! | 1 | [`VERSION`] |
 //! | 2 | CPUs |
 //! | 3 | nodes |
@@ -14,7 +14,8 @@
 //! | 7 | node map: 0 unknown, 1 learning, 2 found, 3 failed |
 //! | 8 | which layout of memory was found (see [`crate::nodemap`]); 0 none |
 //! | 9 | misses on RAM that no node's range holds, all CPUs; as of the last snapshot |
-//! | 10–15 | reserved, 0 |
+//! | 10 | bytes of a line: what each miss, transfer and line that went back stands for |
+//! | 11–15 | reserved, 0 |
 //! | 16 … | one block per CPU, in order of vCPU index |
 //! | then | the ring of snapshots; number `n` (from 0) lies at `n % SNAPSHOTS` |
 //!
@@ -43,7 +44,7 @@
 /// Word 0: "NUMAHERD".
 pub const MAGIC: u64 = 0x4e55_4d41_4845_5244;
 /// Word 1.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;
 /// Word 4: snapshots the ring holds.
 pub const SNAPSHOTS: usize = 256;
 
@@ -60,6 +61,7 @@ pub mod header {
     pub const MAP_STATE: usize = 7;
     pub const MAP_LAYOUT: usize = 8;
     pub const STRAY_MISSES: usize = 9;
+    pub const LINE_BYTES: usize = 10;
     pub const WORDS: usize = 16;
 }
 

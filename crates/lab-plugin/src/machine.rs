@@ -69,7 +69,7 @@ impl Machine {
             smt: config.smt,
             memory: Memory::new(config),
             node_map: OnceLock::new(),
-            stats: Stats::create(&config.stats, layout)?,
+            stats: Stats::create(&config.stats, layout, config.line_bytes)?,
             node_bytes: config.node_bytes.clone(),
             below_4g_bytes: config.below_4g_bytes,
             periods: Mutex::default(),

@@ -68,11 +68,11 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Creates the file, or takes one that exists, sizes it and writes the header.
+    /// Creates the file, or takes one that exists, sizes it and writes the header, with the bytes of a line.
     ///
     /// # Errors
     /// If the file cannot be opened, sized or mapped.
-    pub fn create(path: &Path, layout: Layout) -> io::Result<Self> {
+    pub fn create(path: &Path, layout: Layout, line_bytes: u64) -> io::Result<Self> {
         let file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         let bytes = layout.words() * size_of::<u64>();
@@ -103,6 +103,7 @@ impl Stats {
         stats.set(header::CPUS, layout.cpus as u64);
         stats.set(header::NODES, layout.nodes as u64);
         stats.set(header::SNAPSHOT_CAPACITY, layout::SNAPSHOTS as u64);
+        stats.set(header::LINE_BYTES, line_bytes);
         words[header::MAGIC].store(layout::MAGIC, Ordering::Release);
         Ok(stats)
     }
@@ -159,7 +160,7 @@ mod tests {
         let path = folder.path().join("stats");
         std::fs::write(&path, [0xff; 4096]).unwrap(); // an old file is wiped
         let layout = Layout { cpus: 2, nodes: 2 };
-        let stats = Stats::create(&path, layout).unwrap();
+        let stats = Stats::create(&path, layout, 128).unwrap();
         let counts = CpuCounts {
             instructions: 1,
             accesses: 2,
@@ -183,7 +184,7 @@ mod tests {
         assert_eq!(words.len(), layout.words());
         assert_eq!(
             words[..16],
-            [layout::MAGIC, layout::VERSION, 2, 2, 256, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]
+            [layout::MAGIC, layout::VERSION, 2, 2, 256, 1, 0, 0, 0, 0, 128, 0, 0, 0, 0, 0]
         );
         assert_eq!(words[16..30], [0; 14]);
         assert_eq!(words[30..44], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 30, 31]);
@@ -194,8 +195,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_does_not_exist_is_an_error() {
-        assert!(
-            Stats::create(Path::new("/nonexistent/stats"), Layout { cpus: 1, nodes: 1 }).is_err()
-        );
+        let layout = Layout { cpus: 1, nodes: 1 };
+        assert!(Stats::create(Path::new("/nonexistent/stats"), layout, 64).is_err());
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub const IN_GUEST: &str = "/run/numaherd-lab/stats";
 
 const MAGIC: u64 = 0x4e55_4d41_4845_5244;
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 const HEADER_WORDS: u64 = 16;
 const CPU_FIXED_WORDS: u64 = 12;
 
@@ -140,6 +140,7 @@ pub struct CounterFile {
     cpus: u64,
     nodes: u64,
     capacity: u64,
+    line_bytes: u64,
 }
 
 impl CounterFile {
@@ -148,13 +149,21 @@ impl CounterFile {
     /// # Errors
     /// Those of the file, and `InvalidData` where it is not (yet) what we expect.
     pub fn open(path: &Path) -> io::Result<CounterFile> {
-        let mut reader = CounterFile { file: File::open(path)?, cpus: 0, nodes: 0, capacity: 0 };
-        let head = reader.words(0, 5)?;
+        let file = File::open(path)?;
+        let mut reader = CounterFile { file, cpus: 0, nodes: 0, capacity: 0, line_bytes: 0 };
+        let head = reader.words(0, 11)?;
         if head[0] != MAGIC || head[1] != VERSION {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not the plugin's counters"));
         }
         (reader.cpus, reader.nodes, reader.capacity) = (head[2], head[3], head[4]);
+        reader.line_bytes = head[10];
         Ok(reader)
+    }
+
+    /// Bytes of a line of the machine's caches: what is fetched by a miss.
+    #[must_use]
+    pub fn line_bytes(&self) -> u64 {
+        self.line_bytes
     }
 
     /// Whether instructions and misses are charged.
@@ -279,7 +288,7 @@ mod tests {
     fn a_file_of_words_is_read_back() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("stats");
-        let mut words = vec![MAGIC, VERSION, 1, 2, 4, 1, 1, 2];
+        let mut words = vec![MAGIC, VERSION, 1, 2, 4, 1, 1, 2, 0, 0, 128];
         words.resize(16, 0);
         words.extend([7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 31, 8, 11, 12]); // CPU 0 now
         words.extend([9, 99, 1, 2, 3, 4, 5, 6, 7, 0, 0, 0, 0, 0, 8, 9]); // snapshot 0
@@ -288,6 +297,7 @@ mod tests {
         std::fs::write(&path, bytes).unwrap();
         let file = CounterFile::open(&path).unwrap();
         assert!(file.charging().unwrap());
+        assert_eq!(file.line_bytes(), 128);
         assert_eq!(file.node_map().unwrap(), NodeMap::Found);
         let cpu = &file.now().unwrap().cpus[0];
         assert_eq!((cpu.queued_ns, cpu.stalled_ns), (31, 8));
