@@ -30,14 +30,15 @@ pub enum Placement {
     Herd,
     /// Ours without its page moves
     HerdTasks,
+    /// Ours without --tune-kernel: the kernel scans as it does by itself
+    HerdUntuned,
 }
 
 impl Placement {
     /// Whether the kernel's balancing is on. Beside numad it is: neither its package nor its unit
     /// touches the setting, and the kernels it is used on have it on.
     pub fn wants_faults(self) -> bool {
-        use Placement::{Herd, HerdTasks, Kernel, Numad};
-        matches!(self, Kernel | Numad | Herd | HerdTasks)
+        matches!(self, Placement::Kernel | Placement::Numad) || self.balance().is_some()
     }
 
     /// Whether it writes a log.
@@ -48,10 +49,15 @@ impl Placement {
     /// Which of balance's placements it is, if any.
     pub fn balance(self) -> Option<&'static str> {
         match self {
-            Placement::Herd => Some("herd"),
+            Placement::Herd | Placement::HerdUntuned => Some("herd"),
             Placement::HerdTasks => Some("herd-tasks"),
             _ => None,
         }
+    }
+
+    /// Whether balance sets the kernel's knobs.
+    pub fn tunes(self) -> bool {
+        self.balance().is_some() && self != Placement::HerdUntuned
     }
 
     /// How the workload ties itself.

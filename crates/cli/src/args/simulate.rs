@@ -190,6 +190,8 @@ pub enum SimPlacement {
     Herd,
     /// Ours without its page moves
     HerdTasks,
+    /// Ours beside mainline with scan periods as it has them by itself
+    HerdUntuned,
 }
 
 impl SimPlacement {

@@ -67,8 +67,10 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
     let summary = dir.path().join("summary");
     let mut command = Command::new(&program);
     if let Some(name) = placement.balance() {
-        command.args(["balance", "--tune-kernel", "--placement", name, "--summary"]);
-        command.arg(&summary);
+        command.args(["balance", "--placement", name, "--summary"]).arg(&summary);
+        if placement.tunes() {
+            command.arg("--tune-kernel");
+        }
         if let Some(path) = &known {
             command.arg("--measured").arg(path);
         }

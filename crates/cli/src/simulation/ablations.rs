@@ -150,7 +150,7 @@ fn herd(machine: &Machine, workload: &Workload, parts: Mechanisms, seed: u64) ->
         ..Options::default()
     };
     let mut sim = Sim::new(machine, workload, options).unwrap();
-    super::beside::balance(&mut sim, Herd::with(parts)).unwrap();
+    super::beside::balance(&mut sim, Herd::with(parts), true).unwrap();
     sim.finish()
 }
 
@@ -168,7 +168,7 @@ fn without_sampled_accesses_memory_of_the_reserve_stays_where_it_is() {
         let options = Options { watch_faults, sample_accesses, tie, ..Options::default() };
         let mut sim = Sim::new(&machine, &workload, options).unwrap();
         if watch_faults {
-            super::beside::balance(&mut sim, Herd::new()).unwrap();
+            super::beside::balance(&mut sim, Herd::new(), true).unwrap();
         }
         sim.finish()
     };

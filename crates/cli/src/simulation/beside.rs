@@ -1,5 +1,5 @@
 //! The loop beside a simulated machine: the controller, placement, check, pace and scan knobs of
-//! `balance --tune-kernel`, with simulated time in place of the clock.
+//! `balance`, with simulated time in place of the clock.
 
 use anyhow::Result;
 use numaherd_control::{Controller, Convergence, Found, Pace};
@@ -22,8 +22,8 @@ pub struct Balanced {
     pub moves: Vec<Move>,
 }
 
-/// Runs the machine to its end. Looking takes no time here; moving pages does.
-pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
+/// Runs the machine to its end. Looking takes no time here; moving pages does. `tunes`: as `--tune-kernel` has it.
+pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<Balanced> {
     let mut controller = Controller::new(placement);
     let topology = &sim.machine().measured_topology();
     let mut pace = Pace::new();
@@ -31,7 +31,9 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
     let (mut scan, mut convergence) = (Scan::Seek, Convergence::default());
     let mut seen = Seen { new_base: sim.base_pages(), ..Seen::default() };
     let mut balanced = Balanced::default();
-    sim.set_scan(scan.knobs(topology));
+    if tunes {
+        sim.set_scan(scan.knobs(topology));
+    }
     let mut next = Nanos(0);
     while sim.advance(next) {
         let exited = sim.exited();
@@ -47,7 +49,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement) -> Result<Balanced> {
         seen.pages += turn.fault_pages.0;
         seen.storm = pace.is_storm();
         let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
-        if next_scan != scan {
+        if tunes && next_scan != scan {
             scan = next_scan;
             sim.set_scan(scan.knobs(topology));
         }

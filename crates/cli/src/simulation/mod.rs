@@ -60,7 +60,8 @@ impl Kernel {
             | SimPlacement::Interleave
             | SimPlacement::Mainline
             | SimPlacement::Herd
-            | SimPlacement::HerdTasks => true,
+            | SimPlacement::HerdTasks
+            | SimPlacement::HerdUntuned => true,
             SimPlacement::Autonuma
             | SimPlacement::AutonumaMarch
             | SimPlacement::AutonumaThp
@@ -121,7 +122,8 @@ impl Job<'_> {
         };
         let mut sim = Sim::new(self.machine, self.workload, options)
             .with_context(|| format!("{} on {}", self.workload.name, self.machine.name))?;
-        let balanced = herd.map(|herd| beside::balance(&mut sim, herd)).transpose()?;
+        let tunes = self.placement != SimPlacement::HerdUntuned;
+        let balanced = herd.map(|herd| beside::balance(&mut sim, herd, tunes)).transpose()?;
         let run = sim.finish();
         let beside::Balanced { converged, moves } = balanced.unwrap_or_else(|| beside::Balanced {
             converged: None,

@@ -29,9 +29,10 @@ impl Switches {
             | SimPlacement::Bind
             | SimPlacement::Inverse
             | SimPlacement::Interleave => return None,
-            SimPlacement::Mainline | SimPlacement::Herd | SimPlacement::HerdTasks => {
-                Switches::Mainline(mainline::Switches::default())
-            }
+            SimPlacement::Mainline
+            | SimPlacement::Herd
+            | SimPlacement::HerdTasks
+            | SimPlacement::HerdUntuned => Switches::Mainline(mainline::Switches::default()),
             SimPlacement::Autonuma => Switches::Autonuma(autonuma::Switches::default()),
             SimPlacement::AutonumaThp => {
                 let moves_huge_whole = true;
@@ -79,7 +80,7 @@ impl Switches {
 /// Ours, as far as it is in the placement.
 fn ours(placement: SimPlacement) -> Option<Mechanisms> {
     match placement {
-        SimPlacement::Herd => Some(Mechanisms::default()),
+        SimPlacement::Herd | SimPlacement::HerdUntuned => Some(Mechanisms::default()),
         SimPlacement::HerdTasks => Some(Mechanisms { pages: false, ..Mechanisms::default() }),
         _ => None,
     }

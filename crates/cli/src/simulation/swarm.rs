@@ -126,7 +126,7 @@ fn fly(number: u64) -> Result<(), String> {
     let mut sim = Sim::new(&machine, &workload, options).map_err(|e| format!("{what}: {e}"))?;
     let whole = sim.memory();
     if let Some(herd) = parts::herd(placement, &[]) {
-        beside::balance(&mut sim, herd).map_err(|e| format!("{what}: {e}"))?;
+        beside::balance(&mut sim, herd, true).map_err(|e| format!("{what}: {e}"))?;
     }
     let run = sim.finish();
     let share = run.bytes / workload.bytes(machine.cpus());
@@ -169,7 +169,7 @@ fn late_moves(placement: impl Placement) -> u64 {
         ..Options::default()
     };
     let mut sim = Sim::new(&machine, &workload, options).unwrap();
-    let balanced = beside::balance(&mut sim, placement).unwrap();
+    let balanced = beside::balance(&mut sim, placement, true).unwrap();
     let late = balanced.moves.iter().filter(|done| {
         let seconds: f64 = done.when.trim_end_matches(" s").parse().unwrap();
         seconds > 10.0 && done.what.starts_with("move") && !done.outcome.starts_with("refused")
