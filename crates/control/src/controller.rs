@@ -2,8 +2,8 @@
 
 use numaherd_check::Checker;
 use numaherd_model::{
-    Action, Actuate, CONVERGED_PERMILLE, HintingFault, Nanos, Observe, Outcome, Pages, Placement,
-    Plan, SkipReason, Snapshot, Waiting, WorldError,
+    Action, Actuate, CONVERGED_PERMILLE, FaultFlags, HintingFault, Nanos, Observe, Outcome, Pages,
+    Placement, Plan, SkipReason, Snapshot, Waiting, WorldError,
 };
 
 use crate::awake::Awake;
@@ -27,6 +27,8 @@ pub struct Turn {
     pub faults: usize,
     /// The pages of those: a fault on a huge page is one of many pages.
     pub fault_pages: Pages,
+    /// Accesses to memory that faults which were sampled since the last turn.
+    pub samples: usize,
     /// Most who are busy were born since the last turn.
     pub renewed: bool,
 }
@@ -175,11 +177,14 @@ impl<P: Placement> Controller<P> {
             self.refusals.learn(action, &outcome, snapshot.time);
             outcomes.push(outcome);
         }
-        let fault_pages = Pages(self.faults.iter().map(|fault| fault.pages.0).sum());
-        let faults = self.faults.len();
+        let is_fault = |fault: &&HintingFault| !fault.flags.has(FaultFlags::SAMPLE);
+        let faults = self.faults.iter().filter(is_fault).count();
+        let fault_pages =
+            Pages(self.faults.iter().filter(is_fault).map(|fault| fault.pages.0).sum());
+        let samples = self.faults.len() - faults;
         let before = self.looked.replace(snapshot.time);
         let renewed = before.is_some_and(|before| is_renewed(&snapshot, before));
-        let turn = Turn { snapshot, plan, outcomes, faults, fault_pages, renewed };
+        let turn = Turn { snapshot, plan, outcomes, faults, fault_pages, samples, renewed };
         if turn.acted() {
             self.watch.acted(turn.snapshot.time);
         }
@@ -309,7 +314,7 @@ pub(crate) mod tests {
             snapshot.tasks[0].age = Nanos(age);
             let plan = Plan { converged, ..Plan::default() };
             let (outcomes, fault_pages) = (Vec::new(), Pages(0));
-            Turn { snapshot, plan, outcomes, faults: 0, fault_pages, renewed: false }
+            Turn { snapshot, plan, outcomes, faults: 0, fault_pages, samples: 0, renewed: false }
         };
         let settled = |age, converged| turn(age, converged).is_settled();
         assert!(settled(BEGUN.0, true) && !settled(BEGUN.0 - 1, true) && !settled(BEGUN.0, false));

@@ -164,7 +164,7 @@ impl Found {
     #[must_use]
     pub fn of(turn: &Turn) -> Found {
         let by_faults = turn.snapshot.grade == EvidenceGrade::HintingFaults;
-        match (turn.is_settled(), turn.faults < WORTH_A_LOOK) {
+        match (turn.is_settled(), turn.faults + turn.samples < WORTH_A_LOOK) {
             _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
             _ if turn.renewed => Found::Others,
             _ if turn.has_fewer() => Found::Fewer,

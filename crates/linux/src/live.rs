@@ -24,7 +24,7 @@ use crate::vm;
 use custody::{Custody, Hands};
 use errors::{read_error, skipped, unheard};
 use family::{Family, Member};
-pub use options::LiveOptions;
+pub use options::{LiveOptions, Sampled};
 pub use queues::Queue;
 pub use traffic::Counters as TrafficCounters;
 
@@ -51,6 +51,10 @@ const NODES_AGE: Nanos = Nanos(1_000_000_000);
 
 /// Faults that are heard between two looks: beyond, the next look has them. Guessed: a few megabytes.
 const MOST_HEARD: usize = 50_000;
+
+/// Who is younger is not sampled: it may be over before anything comes of it, and its mappings have to be read first.
+/// Guessed.
+const LEAST_SAMPLED: Nanos = Nanos(100_000_000);
 
 /// The idle task's: who watches nobody at all hears of everybody.
 const NOBODY: u32 = 0;
@@ -119,7 +123,7 @@ impl LiveMachine {
             faults: options.faults,
             watches: false,
             heard: Vec::new(),
-            accesses: accesses::Accesses::new(options.accesses),
+            accesses: accesses::Accesses::new(options.accesses, options.sampled),
             journal: options.journal,
             acts: options.acts,
             coverage: options.coverage,
@@ -234,6 +238,19 @@ impl LiveMachine {
     #[must_use]
     pub fn sampled(&self) -> BTreeMap<ProcessId, String> {
         self.made_up().map(|(process, hidden)| (process, hidden.told())).collect()
+    }
+
+    /// Processes whose accesses are to be sampled: those whose memory takes no faults, and whoever is busy, where
+    /// that is asked for.
+    fn sampled_processes(&self, tasks: &[Task]) -> Vec<ProcessId> {
+        let mut all: Vec<ProcessId> = self.made_up().map(|(process, _)| process).collect();
+        if self.accesses.sampled().rest {
+            let old = |task: &&Task| task.claims_cpu() && !task.fixed && task.age >= LEAST_SAMPLED;
+            all.extend(tasks.iter().filter(old).map(|task| task.process));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
     }
 
     fn made_up(&self) -> impl Iterator<Item = (ProcessId, quiet::Hidden)> + '_ {
@@ -450,8 +467,11 @@ impl Observe for LiveMachine {
                 source.drain(faults).map_err(unheard)?;
                 self.aside.hear(faults);
                 self.accesses.hear(self.system.as_mut(), &self.topology, faults);
-                let sampled: Vec<ProcessId> = self.made_up().map(|(process, _)| process).collect();
+                let sampled = self.sampled_processes(&snapshot.tasks);
                 self.accesses.watch(&sampled, &self.topology.cpus());
+                for task in &snapshot.tasks {
+                    self.accesses.born(task.process, Nanos(now.0.saturating_sub(task.age.0)));
+                }
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             None => {

@@ -22,6 +22,8 @@ impl FaultFlags {
     pub const FAULT_LOCAL: u32 = 0x08;
     /// The kernel tried to move the page and could not.
     pub const MIGRATE_FAIL: u32 = 0x10;
+    /// Ours, and none of the kernel's: an access to memory that faults, found by sampling and not by a fault.
+    pub const SAMPLE: u32 = 1 << 31;
 
     /// Whether all of `bits` are set.
     #[must_use]

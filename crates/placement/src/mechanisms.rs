@@ -13,6 +13,8 @@ pub struct Mechanisms {
     /// Where most of a process's memory is huge pages of the reserve, its accesses are sampled. (It is whoever
     /// looks that samples them.)
     pub accesses: bool,
+    /// Accesses to memory that faults are sampled, too. (It is whoever looks that samples them.)
+    pub samples: bool,
     /// Memory that several processes map is one thing. (It is whoever looks that tells.)
     pub objects: bool,
     /// Virtual nodes stay whole. (It is whoever looks that tells them.)
@@ -52,11 +54,12 @@ pub struct Mechanisms {
 }
 
 /// Names, as a user gives them.
-pub const NAMES: [&str; 20] = [
+pub const NAMES: [&str; 21] = [
     "pages",
     "interleave",
     "coverage",
     "accesses",
+    "samples",
     "objects",
     "units",
     "latencies",
@@ -82,6 +85,7 @@ impl Default for Mechanisms {
             interleave: true,
             coverage: true,
             accesses: true,
+            samples: true,
             objects: true,
             units: true,
             latencies: true,
@@ -118,6 +122,7 @@ impl Mechanisms {
             "interleave" => &mut self.interleave,
             "coverage" => &mut self.coverage,
             "accesses" => &mut self.accesses,
+            "samples" => &mut self.samples,
             "objects" => &mut self.objects,
             "units" => &mut self.units,
             "latencies" => &mut self.latencies,

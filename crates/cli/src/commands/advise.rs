@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail, ensure};
 use numaherd_control::Controller;
-use numaherd_linux::live::{LiveMachine, LiveOptions, TrafficCounters};
+use numaherd_linux::live::{LiveMachine, LiveOptions, Sampled, TrafficCounters};
 use numaherd_linux::process::TaskReader;
 use numaherd_model::{
     Change, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId, Snapshot,
@@ -222,6 +222,7 @@ fn looking(
         targets: vec![process],
         faults,
         accesses: numaherd_sampling::sampler(),
+        sampled: Sampled { reserve: true, rest: false },
         latencies: latencies.cloned(),
         traffic,
         journal: Box::new(NoJournal),

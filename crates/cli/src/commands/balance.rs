@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
 use numaherd_control::{Controller, Convergence, Found, Pace, Turn};
-use numaherd_linux::live::{LiveMachine, LiveOptions};
+use numaherd_linux::live::{LiveMachine, LiveOptions, Sampled};
 use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::priority::{go_first, politely};
@@ -192,7 +192,7 @@ impl Runner {
         let traffic = traffic::counters(&topology, &most, |story| say!("numaherd: {story}"));
         let child = start(&args.command, session.run())?;
         // Files are open by now, and the command has what its user has.
-        privileges::give_up(tunes(args), parts.accesses)?;
+        privileges::give_up(tunes(args), Sampled { reserve: parts.accesses, rest: parts.samples })?;
         if let Some(child) = &child {
             targets.add(child.id())?;
         }
@@ -202,7 +202,8 @@ impl Runner {
             // Nobody is known to be busy yet.
             targets: first.named,
             faults,
-            accesses: parts.accesses.then(numaherd_sampling::sampler).flatten(),
+            accesses: (parts.accesses || parts.samples).then(numaherd_sampling::sampler).flatten(),
+            sampled: Sampled { reserve: parts.accesses, rest: parts.samples },
             latencies,
             traffic,
             journal: session.journal(),

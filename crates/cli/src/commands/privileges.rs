@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
+use numaherd_linux::live::Sampled;
 use numaherd_linux::sys::identity::Capability::{
     self, Bpf, DacReadSearch, Perfmon, SysAdmin, SysNice, SysPtrace,
 };
@@ -14,12 +15,13 @@ use numaherd_model::{CpuSet, Nanos, Topology};
 const BALANCING: [Capability; 5] = [DacReadSearch, SysPtrace, SysNice, Bpf, Perfmon];
 
 /// Gives up all but what balancing takes.
-pub fn give_up(tunes: bool, samples: bool) -> Result<()> {
+pub fn give_up(tunes: bool, sampled: Sampled) -> Result<()> {
     let mut needed = BALANCING.to_vec();
     let mut takes_admin = tunes;
-    if samples && !tunes {
+    if !tunes && (sampled.reserve || sampled.rest) {
         let topology = topology::read(Path::new("/"))?;
-        takes_admin = has_reserve(&topology) && sampling_takes_admin(&topology.cpus());
+        let somebody = sampled.rest || has_reserve(&topology);
+        takes_admin = somebody && sampling_takes_admin(&topology.cpus());
     }
     if takes_admin {
         needed.push(SysAdmin);

@@ -48,6 +48,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
         seen.faults += turn.faults as u64;
         seen.pages += turn.fault_pages.0;
         seen.storm = pace.is_storm();
+        sim.settle(turn.rests());
         let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
         if tunes && next_scan != scan {
             scan = next_scan;

@@ -105,6 +105,7 @@ impl Job<'_> {
             bail!("the inverse placement needs two nodes with CPUs and memory, {name} has one")
         }
         let herd = parts::herd(self.placement, self.without);
+        let sampled = parts::sampled(self.placement, self.without);
         let options = Options {
             seed: self.seed,
             tie: tie(self.placement),
@@ -113,7 +114,8 @@ impl Job<'_> {
             samples: watched,
             balancing: parts::balancing(self.placement, self.without),
             watch_faults: herd.is_some(),
-            sample_accesses: herd.is_some(),
+            sample_accesses: sampled.reserve,
+            sample_all: sampled.rest,
             scheduling: match self.kernel {
                 Kernel::Documents => Box::new(Fair),
                 Kernel::Lab => Box::new(Fair6),

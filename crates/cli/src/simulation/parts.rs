@@ -6,6 +6,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
+use numaherd_linux::live::Sampled;
 use numaherd_model::Balancing;
 use numaherd_placement::kernels::{
     Autonuma, Balancenuma, Mainline, Numacore, Parts, autonuma, balancenuma, mainline, numacore,
@@ -97,9 +98,22 @@ pub fn balancing(placement: SimPlacement, without: &[String]) -> Option<Box<dyn 
 
 /// Ours, beside it.
 pub fn herd(placement: SimPlacement, without: &[String]) -> Option<Herd> {
+    Some(Herd::with(what_is_left(placement, without)?))
+}
+
+/// Memory of which it has accesses sampled.
+pub fn sampled(placement: SimPlacement, without: &[String]) -> Sampled {
+    let parts = what_is_left(placement, without);
+    parts.map_or_else(Sampled::default, |parts| Sampled {
+        reserve: parts.accesses,
+        rest: parts.samples,
+    })
+}
+
+fn what_is_left(placement: SimPlacement, without: &[String]) -> Option<Mechanisms> {
     let mut parts = ours(placement)?;
     without.iter().for_each(|name| _ = parts.leave_out(name));
-    Some(Herd::with(parts))
+    Some(parts)
 }
 
 /// What can be left out of a placement.

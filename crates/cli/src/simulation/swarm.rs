@@ -118,7 +118,8 @@ fn fly(number: u64) -> Result<(), String> {
         huge_pages: dice.below(2) == 0,
         balancing: parts::balancing(placement, &[]),
         watch_faults: parts::herd(placement, &[]).is_some(),
-        sample_accesses: parts::herd(placement, &[]).is_some(),
+        sample_accesses: parts::sampled(placement, &[]).reserve,
+        sample_all: parts::sampled(placement, &[]).rest,
         mishaps,
         ..Options::default()
     };
@@ -166,6 +167,7 @@ fn late_moves(placement: impl Placement) -> u64 {
         balancing: parts::balancing(SimPlacement::Herd, &[]),
         watch_faults: true,
         sample_accesses: true,
+        sample_all: true,
         ..Options::default()
     };
     let mut sim = Sim::new(&machine, &workload, options).unwrap();

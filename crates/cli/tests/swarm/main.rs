@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use numaherd_control::Controller;
-use numaherd_linux::live::{LiveMachine, LiveOptions};
+use numaherd_linux::live::{LiveMachine, LiveOptions, Sampled};
 use numaherd_linux::system::Machine as _;
 use numaherd_linux::undo::{Trail, in_force_on, undo_on};
 use numaherd_model::{
@@ -178,6 +178,7 @@ fn options(targets: Vec<ProcessId>, journal: Mortal) -> LiveOptions {
         targets,
         faults: None,
         accesses: None,
+        sampled: Sampled::default(),
         latencies: None,
         traffic: None,
         journal: Box::new(journal),

@@ -1,19 +1,24 @@
-//! What sampled accesses tell of memory that takes no hinting faults: huge pages of the reserve.
+//! What sampled accesses tell: of huge pages of the reserve, which take no hinting faults, and beside the faults, of the
+//! memory that does.
 //!
-//! Processes most of whose memory is such are sampled, and each access to it is handed on as a fault on the
-//! huge page that it is on: whoever sums up faults need not know. Accesses to the rest of their memory
-//! are left out, for that takes faults. Pages that others may map too, that have a memory policy of
-//! their owner's, or that are larger than 2 MiB are never moved: of an access to one of those it is
-//! told who, and on which node, and not where.
+//! Each access is handed on as a fault, on the huge page that it is on: whoever sums up faults need not know. Pages of
+//! the reserve that others may map too, that have a memory policy of their owner's, or that are larger than 2 MiB are
+//! never moved: of an access to one of those it is told who, and on which node, and not where. Of other memory only
+//! accesses to what is private and without a policy are told. A fault comes when the kernel has armed a page, once a
+//! pass, by whoever is first; a sample comes wherever a task spends its time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use numaherd_model::{
-    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Nanos, ProcessId, Topology,
+    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Nanos, Pages, ProcessId,
+    SAMPLED, Topology,
 };
 
 use super::huge;
+use super::options::Sampled;
 use super::quiet::{Hidden, WALK_PART};
+use crate::memory::maps::AnonymousRange;
 use crate::memory::numa_maps::Mapping;
 use crate::memory::residence::Unseen;
 use crate::sys::pages::{self, PageStatus};
@@ -27,44 +32,81 @@ const OFTEN: Nanos = Nanos(9_970_000);
 /// And once little is left to find out: often enough to notice another phase in seconds.
 const RARELY: Nanos = Nanos(249_700_000);
 
+/// Samples a second of all CPUs together, at the most. Guessed: each takes some microseconds to read, so that it is less
+/// than a tenth of a CPU.
+const MOST_A_SECOND: u64 = 10_000;
+
 /// Bounds on how old knowledge of mappings may be: as old as the process was when they were read.
 const AGE: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(10_000_000_000));
+
+/// How soon mappings are read again for accesses to what was not mapped, at the least, and what part of the time that
+/// may take. Guessed.
+const AGAIN: Nanos = Nanos(100_000_000);
+const AGAIN_PART: u64 = 50;
 
 /// The sampler, and whom it looks at.
 #[derive(Default)]
 pub struct Accesses {
     source: Option<Box<dyn AccessSource>>,
+    sampled: Sampled,
     /// Why it gave up.
     refused: Option<String>,
     settled: bool,
-    watched: BTreeMap<ProcessId, Reserve>,
+    watched: BTreeMap<ProcessId, Known>,
     drained: Vec<Access>,
 }
 
 /// A process's mappings, and until when that is good.
 #[derive(Default)]
-struct Reserve {
+struct Known {
     until: Nanos,
-    /// Where each begins, ascending, and what it is if it is of the reserve.
-    mappings: Vec<(u64, Option<Kind>)>,
+    /// When it was read, and when its newest thread was born: who begins threads has laid out their memory, and what policy
+    /// it had meanwhile is over.
+    read: Nanos,
+    born: Nanos,
+    /// Accesses were to what was not mapped then; and from when on it may be read again for that.
+    unmapped: bool,
+    again: Nanos,
+    mappings: Vec<Told>,
+    /// Its own memory: where each range begins and ends, ascending.
+    own: Vec<Range<u64>>,
+    /// Faults on its huge pages, and on others.
+    faults: (u64, u64),
 }
 
-/// A mapping of the reserve.
+/// A mapping of which accesses are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Told {
+    range: Range<u64>,
+    kind: Kind,
+}
+
+/// What it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    /// Of the reserve.
     Moves,
+    /// Of the reserve, and to stay where it is.
     Stays,
+    /// Memory that faults.
+    Faults,
 }
 
 impl Accesses {
     /// With a sampler, if there is one.
-    pub fn new(source: Option<Box<dyn AccessSource>>) -> Accesses {
-        Accesses { source, ..Accesses::default() }
+    pub fn new(source: Option<Box<dyn AccessSource>>, sampled: Sampled) -> Accesses {
+        Accesses { source, sampled, ..Accesses::default() }
+    }
+
+    /// Of which memory.
+    pub fn sampled(&self) -> Sampled {
+        self.sampled
     }
 
     /// Whether it makes up for what faults do not show of a process.
     pub fn make_up(&self, hidden: &Hidden) -> bool {
-        hidden.cause == Unseen::Hugetlb && self.source.is_some() && self.refused.is_none()
+        let samples = self.sampled.reserve && self.source.is_some() && self.refused.is_none();
+        hidden.cause == Unseen::Hugetlb && samples
     }
 
     /// Why accesses cannot be sampled after all.
@@ -86,11 +128,19 @@ impl Accesses {
         self.watched.retain(|process, _| processes.contains(process));
         let mut new = processes.to_vec();
         new.retain(|process| !self.watched.contains_key(process));
-        self.watched.extend(new.into_iter().map(|process| (process, Reserve::default())));
+        self.watched.extend(new.into_iter().map(|process| (process, Known::default())));
         let tgids: Vec<u32> = processes.iter().map(|process| process.tgid).collect();
-        let every = if self.settled { RARELY } else { OFTEN };
+        let least = Nanos(cpus.len() as u64 * 1_000_000_000 / MOST_A_SECOND);
+        let every = if self.settled { RARELY } else { OFTEN }.max(least);
         if let Err(error) = source.watch(&tgids, cpus, every) {
             self.refused = Some(error.to_string());
+        }
+    }
+
+    /// The newest thread of a process was born then.
+    pub fn born(&mut self, process: ProcessId, at: Nanos) {
+        if let Some(known) = self.watched.get_mut(&process) {
+            known.born = known.born.max(at);
         }
     }
 
@@ -105,26 +155,40 @@ impl Accesses {
         let Some(source) = self.source.as_mut().filter(|_| !self.watched.is_empty()) else {
             return;
         };
+        for fault in faults.iter().filter(|fault| !fault.flags.has(FaultFlags::SAMPLE)) {
+            let known = self.watched.iter_mut().find(|(process, _)| process.tgid == fault.tgid);
+            known.into_iter().for_each(|(_, known)| known.hear(fault));
+        }
         self.drained.clear();
         source.drain(&mut self.drained);
         self.drained.sort_by_key(|access| access.time);
         let mut known = BTreeSet::new();
         self.drained.retain(|access| known.insert((access.tid, start(access))));
-        for (process, reserve) in &mut self.watched {
+        for (process, known) in &mut self.watched {
             let mut own = self.drained.iter().filter(|a| a.tgid == process.tgid).peekable();
             if own.peek().is_none() {
                 continue;
             }
-            reserve.read(system, *process);
-            let known = own.filter_map(|access| Some((*access, reserve.kind(access.address)?)));
-            let known: Vec<(Access, Kind)> = known.collect();
-            let addresses: Vec<u64> = known.iter().map(|(access, _)| start(access)).collect();
+            known.read(system, *process);
+            let own: Vec<&Access> = own.collect();
+            own.iter().for_each(|access| known.see(access.address));
+            let own = own.into_iter();
+            let told = own.filter_map(|access| Some((*access, known.kind(access.address)?)));
+            let told: Vec<(Access, Kind)> = told.collect();
+            let addresses: Vec<u64> =
+                told.iter().map(|(access, kind)| page(access, *kind)).collect();
             // Nothing of one that has ended.
             let places = system.locate(process.tgid, &addresses).unwrap_or_default();
-            let found = known.iter().zip(places);
-            faults.extend(found.filter_map(|(known, place)| fault(known, place, topology)));
+            let found = told.iter().zip(places);
+            let base = known.is_base();
+            faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
         }
     }
+}
+
+/// The address at which it is looked where the page is.
+fn page(access: &Access, kind: Kind) -> u64 {
+    if kind == Kind::Faults { access.address } else { start(access) }
 }
 
 /// The first address of the piece of 2 MiB that an access is to.
@@ -136,49 +200,100 @@ fn start(access: &Access) -> u64 {
 fn fault(
     &(access, kind): &(Access, Kind),
     place: PageStatus,
+    base: bool,
     topology: &Topology,
 ) -> Option<HintingFault> {
     let PageStatus::On(node) = place else { return None };
     let local = topology.node_of_cpu(access.cpu) == Some(node);
+    let flag = |is, flag| if is { flag } else { 0 };
+    let faults = kind == Kind::Faults;
     Some(HintingFault {
         time: access.time,
         tid: access.tid,
         tgid: access.tgid,
         cpu: access.cpu,
         memory_node: node,
-        pages: Bytes(huge::BYTES).pages(pages::size()),
-        flags: FaultFlags(if local { FaultFlags::FAULT_LOCAL } else { 0 }),
-        address: (kind == Kind::Moves).then_some(access.address),
+        pages: if faults && base { SAMPLED } else { huge_page() },
+        flags: FaultFlags(flag(local, FaultFlags::FAULT_LOCAL) | flag(faults, FaultFlags::SAMPLE)),
+        address: (kind != Kind::Stays).then_some(access.address),
         last_cpu: None,
         last_pid_low8: None,
     })
 }
 
-impl Reserve {
+/// Pages of a huge page.
+fn huge_page() -> Pages {
+    Bytes(huge::BYTES).pages(pages::size())
+}
+
+impl Known {
+    /// Notes whether its memory is of huge pages.
+    fn hear(&mut self, fault: &HintingFault) {
+        *(if fault.is_on_base_page() { &mut self.faults.1 } else { &mut self.faults.0 }) +=
+            fault.pages.0;
+    }
+
+    /// Whether most of its memory that faulted is in base pages.
+    fn is_base(&self) -> bool {
+        self.faults.1 > self.faults.0
+    }
+
     /// Reads the mappings if it is time.
     fn read(&mut self, system: &mut dyn System, process: ProcessId) {
         let begin = system.monotonic();
-        if begin < self.until {
+        let new = self.unmapped && begin >= self.again || self.born > self.read;
+        if begin < self.until && !new {
             return;
         }
         let mappings = system.mappings(process.tgid).ok().flatten().unwrap_or_default();
-        self.mappings = mappings.iter().map(|mapping| (mapping.start, kind(mapping))).collect();
+        let own = system.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
+        self.mappings = told(&mappings, &own);
+        self.own = own.iter().map(|range| range.start..range.start + range.len.0).collect();
         let age = system::age(system, process.start).clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
         let end = system.monotonic();
-        self.until = Nanos(end.0 + age.0.max(end.since(begin).0 * WALK_PART));
+        let took = end.since(begin).0;
+        self.until = Nanos(end.0 + age.0.max(took * WALK_PART));
+        self.again = Nanos(end.0 + AGAIN.0.max(took * AGAIN_PART));
+        (self.read, self.unmapped) = (begin, false);
     }
 
-    /// What an address that was accessed is in, if that is of the reserve.
-    fn kind(&self, address: u64) -> Option<Kind> {
-        let above = self.mappings.partition_point(|(start, _)| *start <= address);
-        self.mappings.get(above.checked_sub(1)?)?.1
+    /// Notes whether an address is where nothing was mapped: above what was its own.
+    fn see(&mut self, address: u64) {
+        let above = self.own.partition_point(|range| range.start <= address);
+        let below = above.checked_sub(1).map(|at| &self.own[at]);
+        let others = self.mappings.partition_point(|told| told.range.start <= address);
+        let reserve =
+            others.checked_sub(1).is_some_and(|at| self.mappings[at].range.contains(&address));
+        self.unmapped |= !reserve && below.is_none_or(|range| range.end <= address);
     }
+
+    /// What an address that was accessed is in, if accesses to that are told.
+    fn kind(&self, address: u64) -> Option<Kind> {
+        let above = self.mappings.partition_point(|told| told.range.start <= address);
+        let told = self.mappings.get(above.checked_sub(1)?)?;
+        told.range.contains(&address).then_some(told.kind)
+    }
+}
+
+/// Mappings of which accesses are told, ascending. Where one of the reserve ends is known by where the next begins.
+fn told(mappings: &[Mapping], own: &[AnonymousRange]) -> Vec<Told> {
+    let end = |start: u64| {
+        let at = own.binary_search_by_key(&start, |range| range.start).ok()?;
+        Some(start + own[at].len.0)
+    };
+    let nexts = mappings.iter().skip(1).map(|next| next.start).chain([u64::MAX]);
+    let one = |(mapping, next): (&Mapping, u64)| {
+        let kind = kind(mapping)?;
+        let end = if kind == Kind::Faults { end(mapping.start)? } else { next };
+        Some(Told { range: mapping.start..end, kind })
+    };
+    mappings.iter().zip(nexts).filter_map(one).collect()
 }
 
 fn kind(mapping: &Mapping) -> Option<Kind> {
     if !mapping.huge {
-        return None;
+        return (mapping.policy == "default" && !mapping.stack).then_some(Kind::Faults);
     }
     let resident: u64 = mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum();
     let moves = mapping.policy == "default"
@@ -204,14 +319,37 @@ mod tests {
         assert_eq!(of(&(own("bind:0") + " kernelpagesize_kB=2048")), Some(Kind::Stays));
         let shared = "1000 default file=/SYSV00000000 huge dirty=3 N0=3 kernelpagesize_kB=2048";
         assert_eq!(of(shared), Some(Kind::Stays));
-        assert_eq!(of("1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
+        assert_eq!(of("1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), Some(Kind::Faults));
+        assert_eq!(of("1000 bind:0 anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
+        assert_eq!(of("1000 default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
+    }
+
+    /// The file behind a mapping is not its own, and is no range of its own.
+    #[test]
+    fn memory_that_faults_ends_where_its_mapping_does() {
+        let line = |line: &str| parse(line).unwrap();
+        let mappings = [
+            line("1000 default file=/bin/x mapped=3 N0=3 kernelpagesize_kB=4"),
+            line("5000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4"),
+            line("9000 bind:0 anon=3 dirty=3 N0=3 kernelpagesize_kB=4"),
+        ];
+        let own = [0x5000, 0x9000].map(|start| AnonymousRange { start, len: Bytes(0x2000) });
+        let known = Known { mappings: told(&mappings, &own), ..Known::default() };
+        assert_eq!((known.kind(0x4fff), known.kind(0x5000)), (None, Some(Kind::Faults)));
+        assert_eq!((known.kind(0x6fff), known.kind(0x7000)), (Some(Kind::Faults), None));
+        assert_eq!((known.kind(0x1000), known.kind(0x9000)), (None, None));
     }
 
     #[test]
     fn an_address_is_in_the_mapping_that_begins_below_it() {
-        let mappings = vec![(0x1000, None), (0x20_0000, Some(Kind::Moves)), (0x80_0000, None)];
-        let reserve = Reserve { until: Nanos(0), mappings };
-        let of = |address| reserve.kind(address);
+        let line = |line: &str| parse(line).unwrap();
+        let mappings = [
+            line("1000 bind:0 anon=1 N0=1 kernelpagesize_kB=4"),
+            line("200000 default file=/anon_hugepage huge anon=3 N0=3 kernelpagesize_kB=2048"),
+            line("800000 bind:0 anon=1 N0=1 kernelpagesize_kB=4"),
+        ];
+        let known = Known { mappings: told(&mappings, &[]), ..Known::default() };
+        let of = |address| known.kind(address);
         assert_eq!((of(0xfff), of(0x1000), of(0x1f_ffff)), (None, None, None));
         assert_eq!((of(0x20_0000), of(0x7f_ffff)), (Some(Kind::Moves), Some(Kind::Moves)));
         assert_eq!(of(0x80_0000), None);
@@ -223,12 +361,16 @@ mod tests {
         let access =
             |cpu| Access { time: Nanos(7), tid: 3, tgid: 2, cpu: CpuId(cpu), address: 0x40_1234 };
         let on = PageStatus::On(NodeId(1));
-        let near = fault(&(access(4), Kind::Moves), on, &topology).unwrap();
-        let far = fault(&(access(3), Kind::Stays), on, &topology).unwrap();
+        let near = fault(&(access(4), Kind::Moves), on, true, &topology).unwrap();
+        let far = fault(&(access(3), Kind::Stays), on, true, &topology).unwrap();
         assert!(near.flags.has(FaultFlags::FAULT_LOCAL) && !far.flags.has(FaultFlags::FAULT_LOCAL));
         assert_eq!((near.address, far.address), (Some(0x40_1234), None));
         assert_eq!((near.memory_node, near.pages.0, near.tid), (NodeId(1), 512, 3));
         assert_eq!(start(&access(0)), 0x40_0000);
-        assert!(fault(&(access(4), Kind::Moves), PageStatus::Absent, &topology).is_none());
+        assert!(fault(&(access(4), Kind::Moves), PageStatus::Absent, true, &topology).is_none());
+        assert!(!near.flags.has(FaultFlags::SAMPLE));
+        let of = |base| fault(&(access(4), Kind::Faults), on, base, &topology).unwrap();
+        assert_eq!((of(false).pages.0, of(true).pages), (512, SAMPLED));
+        assert!(of(true).flags.has(FaultFlags::SAMPLE) && of(true).address.is_some());
     }
 }

@@ -2,6 +2,15 @@
 
 use numaherd_model::{AccessSource, FaultSource, Journal, Latencies, Nanos, ProcessId};
 
+/// Memory of which accesses are sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// That of processes most of whose memory is huge pages of the reserve, and takes no faults.
+    pub reserve: bool,
+    /// Everybody's who is busy, beside its faults.
+    pub rest: bool,
+}
+
 /// How to set up a [`super::LiveMachine`].
 pub struct LiveOptions {
     /// Processes to look after, with their descendants. By their start too: a pid may be another's by
@@ -9,9 +18,10 @@ pub struct LiveOptions {
     pub targets: Vec<ProcessId>,
     /// Hinting faults; without them, evidence is where the pages of each process lie.
     pub faults: Option<Box<dyn FaultSource>>,
-    /// Samples of accesses, for processes most of whose memory takes no faults; without them, those are
-    /// left alone.
+    /// Samples of accesses; without them, processes most of whose memory takes no faults are left alone.
     pub accesses: Option<Box<dyn AccessSource>>,
+    /// Of which memory.
+    pub sampled: Sampled,
     /// How far nodes are from each other, where somebody measured it.
     pub latencies: Option<Latencies>,
     /// Who counts what memory carries; without it, what a node's memory carries is no limit.

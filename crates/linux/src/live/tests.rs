@@ -23,6 +23,7 @@ fn looking(targets: Vec<ProcessId>, faults: Option<Box<dyn FaultSource>>) -> Liv
         targets,
         faults,
         accesses: None,
+        sampled: Sampled::default(),
         latencies: None,
         traffic: None,
         journal: Box::new(NoJournal),
@@ -118,9 +119,9 @@ fn while_nobody_is_left_nobody_asks_how_busy_cpus_are() {
 }
 
 /// Finds nothing, and notes whose accesses it is to sample.
-struct Sampled(Rc<RefCell<Vec<u32>>>);
+struct Sampler(Rc<RefCell<Vec<u32>>>);
 
-impl AccessSource for Sampled {
+impl AccessSource for Sampler {
     fn watch(&mut self, tgids: &[u32], _: &CpuSet, _: Nanos) -> std::io::Result<()> {
         *self.0.borrow_mut() = tgids.to_vec();
         Ok(())
@@ -135,7 +136,9 @@ fn where_nobody_is_left_nobody_is_sampled() {
     let (mut child, its) = child("some");
     let sampled = Rc::new(RefCell::new(Vec::new()));
     let mut machine = looking(vec![its], None);
-    machine.accesses = accesses::Accesses::new(Some(Box::new(Sampled(Rc::clone(&sampled)))));
+    let source = Box::new(Sampler(Rc::clone(&sampled)));
+    let whose = Sampled { reserve: true, rest: false };
+    machine.accesses = accesses::Accesses::new(Some(source), whose);
     machine.observe(&mut Vec::new()).unwrap();
     // As if most of its memory were huge pages of the reserve.
     machine.accesses.watch(&[its], &machine.topology.cpus());

@@ -1,18 +1,29 @@
-//! Samples of accesses to memory that takes no hinting faults, as `balance` takes them live: each CPU is
-//! looked at about a hundred times a second of its tasks' time, and the block that is found counts as a
-//! fault on it.
+//! Samples of accesses, as `balance` takes them live: each CPU is looked at about a hundred times a second of its
+//! tasks' time, four times when little is left to find out, and the block that is found counts as a fault on it.
 
-use numaherd_model::FaultFlags;
+use numaherd_model::{FaultFlags, SAMPLED};
 
 use super::Sim;
 
-/// Between two looks at a CPU.
+/// Between two looks at a CPU, and when little is left to find out.
 pub(super) const EVERY_NS: u64 = 9_970_000;
+const RARELY_NS: u64 = 249_700_000;
 
 /// What a look takes of the task's time. Guessed: an interrupt, and writing the registers down.
 const LOOK_NS: u64 = 2_000;
 
 impl Sim {
+    /// Whether accesses of a process are sampled.
+    pub(super) fn is_sampled(&self, p: usize) -> bool {
+        let faults = self.processes[p].hinting_faults;
+        self.options.sample_accesses && !faults || self.options.sample_all && faults
+    }
+
+    /// Whether little is left to find out: samples are taken rarely then.
+    pub fn settle(&mut self, settled: bool) {
+        self.options.sample_rarely = settled;
+    }
+
     /// The task spent so long at a block. However often it was looked at there, the block counts once: more
     /// would say no more of where it is.
     pub(super) fn sample_access(&mut self, t: usize, b: usize, ran_ns: u64) {
@@ -21,12 +32,18 @@ impl Sim {
             rest.sample_ns = left;
             return;
         }
+        let every_ns = if self.options.sample_rarely { RARELY_NS } else { EVERY_NS };
         let beyond = ran_ns - rest.sample_ns;
-        rest.sample_ns = EVERY_NS - beyond % EVERY_NS;
-        let looks = beyond / EVERY_NS + 1;
+        rest.sample_ns = every_ns - beyond % every_ns;
+        let looks = beyond / every_ns + 1;
         self.tasks[t].debt_ns += looks * LOOK_NS;
-        let touch = self.touch(t, b);
-        let local = touch.node == touch.home;
-        self.show(&touch, touch.home, if local { FaultFlags::FAULT_LOCAL } else { 0 }, b);
+        let mut touch = self.touch(t, b);
+        let faults = self.processes[self.tasks[t].process].hinting_faults;
+        if faults && !self.options.huge_pages {
+            touch.pages = SAMPLED;
+        }
+        let flag = |is, flag| if is { flag } else { 0 };
+        let local = flag(touch.node == touch.home, FaultFlags::FAULT_LOCAL);
+        self.show(&touch, touch.home, local | flag(faults, FaultFlags::SAMPLE), b);
     }
 }

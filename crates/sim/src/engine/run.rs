@@ -28,6 +28,10 @@ pub struct Options {
     pub watch_faults: bool,
     /// Sample accesses, for whoever observes, of processes whose memory takes no hinting faults.
     pub sample_accesses: bool,
+    /// And of the others, beside their faults.
+    pub sample_all: bool,
+    /// Rarely: little is left to find out.
+    pub sample_rarely: bool,
     /// Keep a trace.
     pub trace: bool,
     /// Keep samples.
@@ -50,6 +54,8 @@ impl Default for Options {
             exact: false,
             watch_faults: false,
             sample_accesses: false,
+            sample_all: false,
+            sample_rarely: false,
             trace: false,
             samples: false,
             mishaps: Vec::new(),

@@ -223,7 +223,7 @@ impl Sim {
         let p = task.process;
         self.processes[p].lines += step.lines;
         self.note_done(p, step.lines, step.lines_from);
-        if self.options.sample_accesses && !self.processes[p].hinting_faults {
+        if self.is_sampled(p) {
             self.sample_access(t, step.block as usize, ran);
         }
     }
