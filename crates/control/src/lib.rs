@@ -13,11 +13,13 @@
 //! | [`exits`] | whether tasks that end are worth a look |
 //! | [`fewer`] | whether a process has fewer busy tasks than before, since some ended |
 //! | [`pace`] | how long to wait until the next turn |
+//! | [`calm`] | whether little is left to find out |
 //!
 //! No clock and no thread: the caller sleeps and records.
 
 pub mod awake;
 pub mod calls;
+pub mod calm;
 pub mod controller;
 pub mod convergence;
 pub mod evidence;
@@ -29,6 +31,7 @@ pub mod region;
 pub mod unmapped;
 pub mod watch;
 
+pub use calm::Calm;
 pub use controller::{Controller, Turn};
 pub use convergence::Convergence;
 pub use pace::{Found, Pace};

@@ -262,6 +262,12 @@ impl LiveMachine {
         self.accesses.settle(settled, &self.topology.cpus());
     }
 
+    /// Why accesses to memory that faults are not sampled, where they should be.
+    #[must_use]
+    pub fn unsampled(&self) -> Option<&str> {
+        self.accesses.refused().filter(|_| self.accesses.sampled().rest)
+    }
+
     /// Why what memory carries is not counted any more.
     #[must_use]
     pub fn uncounted(&self) -> Option<&str> {

@@ -165,6 +165,7 @@ mod tests {
             interleave: false,
             coverage: false,
             accesses: false,
+            samples: false,
             objects: false,
             units: false,
             latencies: false,

@@ -46,6 +46,9 @@ pub enum Event {
         converged: bool,
         /// Hinting faults since the last line.
         faults: u64,
+        /// Accesses to memory that faults which were sampled since then.
+        #[serde(default)]
+        samples: u64,
         /// Tasks looked after.
         tasks: u64,
         /// Another phase of the program was heard to begin.

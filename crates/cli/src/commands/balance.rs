@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
-use numaherd_control::{Controller, Convergence, Found, Pace, Turn};
+use numaherd_control::{Calm, Controller, Convergence, Found, Pace, Turn};
 use numaherd_linux::live::{LiveMachine, LiveOptions, Sampled};
 use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::rotation::Rotation;
@@ -162,6 +162,7 @@ struct Runner {
     said: Vec<String>,
     voice: Voice,
     pace: Pace,
+    calm: Calm,
     pulse: Pulse,
     interrupted: Arc<AtomicBool>,
 }
@@ -230,6 +231,7 @@ impl Runner {
             said: Vec::new(),
             voice: Voice::default(),
             pace: Pace::new(),
+            calm: Calm::default(),
             pulse: session.pulse(),
             interrupted,
         };
@@ -279,7 +281,7 @@ impl Runner {
             deserted_since = None;
             convergence.turned(clock::monotonic(), turn.changed(), turn.plan.converged, exited);
             self.summary.converged_at_ns = convergence.at().map(|at| at.0);
-            self.machine.settle(turn.rests());
+            self.machine.settle(self.calm.turned(&turn, self.pace.is_storm()));
             self.record(&turn);
             self.voice.tell(&self.machine, &turn.snapshot);
             // For as long as herd waits for anybody, nobody was busy of whom anything could be learned.
@@ -335,6 +337,7 @@ impl Runner {
             strength_permille: turn.plan.strength_permille,
             converged: turn.plan.converged,
             faults: turn.faults as u64,
+            samples: turn.samples as u64,
             tasks: turn.snapshot.tasks.len() as u64,
             stirred: turn.snapshot.stirred,
             waiting: turn.plan.waiting.clone(),

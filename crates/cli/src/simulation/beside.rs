@@ -2,7 +2,7 @@
 //! `balance`, with simulated time in place of the clock.
 
 use anyhow::Result;
-use numaherd_control::{Controller, Convergence, Found, Pace};
+use numaherd_control::{Calm, Controller, Convergence, Found, Pace};
 use numaherd_model::{Nanos, Placement, WorldError};
 use numaherd_placement::{Scan, Seen, lost};
 use numaherd_report::nodes::Move;
@@ -30,7 +30,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
     pace.hurry(lost::permille(topology));
     let (mut scan, mut convergence) = (Scan::Seek, Convergence::default());
     let mut seen = Seen { new_base: sim.base_pages(), ..Seen::default() };
-    let mut balanced = Balanced::default();
+    let (mut balanced, mut calm) = (Balanced::default(), Calm::default());
     if tunes {
         sim.set_scan(scan.knobs(topology));
     }
@@ -48,7 +48,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
         seen.faults += turn.faults as u64;
         seen.pages += turn.fault_pages.0;
         seen.storm = pace.is_storm();
-        sim.settle(turn.rests());
+        sim.settle(calm.turned(&turn, seen.storm));
         let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
         if tunes && next_scan != scan {
             scan = next_scan;

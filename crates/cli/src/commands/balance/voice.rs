@@ -13,8 +13,9 @@ pub struct Voice {
     /// Processes whose accesses were told to be sampled.
     sampled: BTreeMap<ProcessId, String>,
     born_confined: u64,
-    /// Whether it was told that traffic is counted no more.
+    /// Whether it was told that traffic is counted no more, and that accesses cannot be sampled.
     uncounted: bool,
+    unsampled: bool,
 }
 
 impl Voice {
@@ -33,6 +34,10 @@ impl Voice {
                 "numaherd: what memory carries is no limit any more, as it cannot be counted: {why}"
             );
             self.uncounted = true;
+        }
+        if let Some(why) = machine.unsampled().filter(|_| !self.unsampled) {
+            say!("numaherd: accesses cannot be sampled ({why}): faults alone tell who uses what");
+            self.unsampled = true;
         }
         let sampled = machine.sampled();
         for (process, why) in new(&sampled, &self.sampled) {

@@ -178,7 +178,10 @@ impl Facts {
             Some(0) => less(
                 topic,
                 State::Limited,
-                "off, so there are no hinting faults",
+                match self.sampling {
+                    Ok(()) => "off, so there are no hinting faults: samples of accesses have to do",
+                    Err(_) => "off, so there are no hinting faults",
+                },
                 "'sysctl kernel.numa_balancing=1', or 'balance --tune-kernel'",
             ),
             Some(_) => ok(topic, "on: hinting faults exist, and the kernel moves pages too"),
@@ -203,11 +206,14 @@ impl Facts {
     fn samples(&self) -> Finding {
         let topic = "samples of accesses";
         match &self.sampling {
-            Ok(()) => ok(topic, "by the CPU clock, of processes in huge pages of the reserve"),
+            Ok(()) => ok(topic, "by the CPU clock, beside faults and where there are none"),
             Err(why) => less(
                 topic,
                 State::Limited,
-                format!("none ({why}): processes in huge pages of the reserve are left alone"),
+                format!(
+                    "none ({why}): faults alone tell who uses what, and processes in huge pages of the \
+                     reserve are left alone"
+                ),
                 match self.rights.perfmon {
                     true => "run as root, or 'sysctl kernel.perf_event_paranoid=2'",
                     false => "run as root or with CAP_PERFMON, on 64-bit x86",

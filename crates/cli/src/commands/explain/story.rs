@@ -250,6 +250,7 @@ mod tests {
             strength_permille: 951,
             converged,
             faults: 7,
+            samples: 0,
             tasks: 2,
             stirred,
             waiting,
