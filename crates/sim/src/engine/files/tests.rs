@@ -203,9 +203,12 @@ fn what_is_written_outlives_its_writer_and_takes_room() {
 
 #[test]
 fn the_first_touch_of_a_block_is_cleared_and_others_are_not() {
-    let clearing = |start: &str, times: u32| {
+    let run = |start: &str, times: u32| {
         let workload = slices(start, &format!("times = {times}"));
-        let (sim, _) = finished(&wide(), &workload, options(Tie::Bind));
+        finished(&wide(), &workload, options(Tie::Bind))
+    };
+    let clearing = |start: &str, times: u32| {
+        let (sim, _) = run(start, times);
         (sim.account().ns(Place::Clearing), sim.account().times(Place::Clearing))
     };
     // 32 MiB, for each page of 4 KiB a fault of a microsecond, for each line 64 ns.
@@ -213,6 +216,10 @@ fn the_first_touch_of_a_block_is_cleared_and_others_are_not() {
     assert_eq!(clearing("first-touch", 1), (expected, 8192));
     assert_eq!(clearing("first-touch", 9), (expected, 8192));
     assert_eq!(clearing("one-node", 9), (0, 0));
+    // Each of four threads has a quarter of it to do, in its own time; the first begins within a tenth of a millisecond.
+    let [once, often] = [1, 9].map(|times| run("first-touch", times).1.thread_seconds[0]);
+    let first = once - (often - once) / 8.0;
+    assert!((first / (expected as f64 / 4e9) - 1.0).abs() < 0.02, "{first}");
 }
 
 #[test]
@@ -240,11 +247,13 @@ fn a_full_node_sends_files_to_the_next_and_where_none_has_room_their_writers_end
     let run = |fills: &[usize]| {
         let mishaps = fills.iter().map(|node| (1_000, Mishap::NodeFills(*node))).collect();
         let options = Options { mishaps, ..options(Tie::Bind) };
-        let (sim, run) = finished(&wide(), &slices("first-touch", "times = 2"), options);
+        // Who comes to the end of the file goes over its own memory, too.
+        let phases = "times = 2\n[[process.phase]]\nmemory = \"all\"\ntimes = 1";
+        let (sim, run) = finished(&wide(), &slices("first-touch", phases), options);
         assert!(!run.unfinished);
         (sim.files.on().to_vec(), run.bytes)
     };
-    let all = f64::from(64 << 20);
+    let all = f64::from((2 * 32 + 4 * 8) << 20);
     assert_eq!(run(&[]), (vec![16 << 20, 16 << 20], all));
     assert_eq!(run(&[0]), (vec![0, 32 << 20], all));
     assert_eq!(run(&[0, 1]), (vec![0, 0], 0.0));
