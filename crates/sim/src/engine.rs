@@ -21,6 +21,7 @@ mod accesses;
 mod births;
 mod caches;
 mod course;
+pub(crate) mod files;
 pub mod mishaps;
 mod retiming;
 mod run;
@@ -30,6 +31,7 @@ mod steps;
 use births::Queued;
 use caches::Caches;
 use course::Course;
+use files::Files;
 pub use mishaps::Mishap;
 use retiming::{NEAR, SAME};
 pub use run::{Options, Run, TraceEvent};
@@ -86,8 +88,9 @@ pub(crate) struct Process {
     pub lock: LockUse,
     pub lock_since: u64,
     pub alive: usize,
-    /// Who comes when it ends, if anybody does.
+    /// Who comes when it ends, if anybody does; and which of its kind it is.
     pub kind: usize,
+    pub copy: u32,
     /// Which of the machine's parts is its own, of how many, where processes share that out.
     pub part: (usize, usize),
     /// Lines gone over, and those of an operation.
@@ -161,6 +164,8 @@ pub(crate) struct Rest {
     pub bytes_before: f64,
     pub bytes_s: u64,
     pub ended: u64,
+    /// Blocks of files that it touched first.
+    pub filled: u32,
     /// Whether it has faulted.
     pub faulted: bool,
 }
@@ -178,7 +183,7 @@ pub(crate) struct Span {
 pub(crate) struct Step {
     class: Option<(Class, f64)>,
     pub begun: u64,
-    /// Which it is, among the process's.
+    /// Which it is, among the process's, or those of the phase's file.
     block: u32,
     /// It is in the CPU's last-level cache.
     is_cached: bool,
@@ -225,6 +230,7 @@ pub struct Sim {
     pub(crate) fabric: Fabric,
     speeds: Speeds,
     caches: Option<Caches>,
+    files: Files,
     pub(crate) processes: Vec<Process>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) rest: Vec<Rest>,
@@ -292,6 +298,7 @@ impl Sim {
             fabric: Fabric::new(machine),
             speeds,
             caches: Caches::new(machine),
+            files: Files::none(machine.node.len()),
             processes: Vec::new(),
             tasks: Vec::new(),
             rest: Vec::new(),
@@ -463,18 +470,6 @@ impl Sim {
     #[must_use]
     pub fn node_of_cpus(&self) -> &[usize] {
         &self.node_of
-    }
-
-    /// All memory, in whosever hands.
-    #[must_use]
-    pub fn memory(&self) -> u64 {
-        self.taken_by_processes() + self.free.iter().sum::<u64>() + self.taken
-    }
-
-    /// Bytes.
-    pub(crate) fn taken_by_processes(&self) -> u64 {
-        let blocks: usize = self.processes.iter().map(|process| process.blocks.len()).sum();
-        blocks as u64 * BLOCK_BYTES
     }
 
     /// How many processes there were.

@@ -46,8 +46,7 @@ impl<'a> Layout<'a> {
         tie: Tie,
         (index, processes): (usize, usize),
     ) -> Layout<'a> {
-        let nodes = (0..machine.node.len()).filter(|&i| machine.node[i].is_home());
-        let nodes: Vec<usize> = nodes.collect();
+        let nodes = homes(machine);
         let n = nodes.len();
         let home = nodes[share(n, processes, index)].to_vec();
         let cpus = home.iter().flat_map(|&i| (0..machine.node[i].cpus).map(move |_| i)).collect();
@@ -96,10 +95,7 @@ impl<'a> Layout<'a> {
 
     /// Where memory of a part that runs on `homes` nodes lies instead of on `node`.
     fn mirrored(&self, tied: Tie, node: usize, homes: usize) -> usize {
-        let n = self.nodes.len();
-        let shift = if tied == Tie::Inverse { homes.max(n / 2) } else { 0 };
-        let at = self.nodes.iter().position(|known| *known == node).unwrap_or(0);
-        self.nodes[(at + shift) % n]
+        if tied == Tie::Inverse { mirror(&self.nodes, node, homes) } else { node }
     }
 
     /// The node on which a block lies at the start; `slice` is the one that it is in, none in what
@@ -117,6 +113,37 @@ impl<'a> Layout<'a> {
             Start::OneNode => self.nodes[0],
             Start::OwnThread => slice_node[slice.unwrap_or(block % self.slices)],
             Start::FirstTouch | Start::Placed | Start::Inverse => slice_node[0],
+        }
+    }
+}
+
+/// Indices of nodes that tasks can be on, and memory too.
+pub(crate) fn homes(machine: &Machine) -> Vec<usize> {
+    (0..machine.node.len()).filter(|&i| machine.node[i].is_home()).collect()
+}
+
+/// Of these nodes the one that mirrors `node`, of a part that runs on `homes` of them.
+fn mirror(nodes: &[usize], node: usize, homes: usize) -> usize {
+    let n = nodes.len();
+    let at = nodes.iter().position(|known| *known == node).unwrap_or(0);
+    nodes[(at + homes.max(n / 2)) % n]
+}
+
+/// The node on which a task has the `nth` block of a file that it fills while it is on node `from`: its policy is also
+/// that of the files it writes. Where it is tied, to how many nodes is asked.
+pub(crate) fn filled(
+    machine: &Machine,
+    tie: Tie,
+    from: usize,
+    tied_to: impl FnOnce() -> usize,
+    nth: usize,
+) -> usize {
+    match tie {
+        Tie::Free | Tie::Bind => from,
+        Tie::Inverse => mirror(&homes(machine), from, tied_to()),
+        Tie::Interleave => {
+            let nodes = homes(machine);
+            nodes[nth % nodes.len()]
         }
     }
 }

@@ -14,6 +14,7 @@
 //! assert_eq!(workload.process[0].threads_on(8), 8);
 //! ```
 
+mod files;
 mod length;
 mod share;
 mod sound;
@@ -25,6 +26,8 @@ use serde::Deserialize;
 use crate::SimError;
 use crate::machine::LINE_BYTES;
 use crate::wrong::{self, Wrong};
+pub(crate) use files::Found;
+pub use files::{FilePart, FileSpec, FileStart};
 pub(crate) use steps::Pace;
 
 /// Workloads that come with numaherd, under the names of the real ones.
@@ -57,6 +60,9 @@ pub struct Workload {
     /// Where its definition comes from.
     #[serde(default)]
     pub source: String,
+    /// Files that they read and write, which nobody has in its own memory.
+    #[serde(default)]
+    pub file: Vec<FileSpec>,
     /// Kinds of processes; all start at once.
     pub process: Vec<ProcessSpec>,
 }
@@ -170,6 +176,8 @@ pub enum Part {
     NextSlice,
     /// A part of what all threads use, as long as a slice of it: another one in each round.
     SharedPart,
+    /// A file, or a part of one.
+    File,
 }
 
 /// Passes over memory.
@@ -178,6 +186,13 @@ pub enum Part {
 pub struct PhaseSpec {
     /// Which.
     pub memory: Part,
+    /// The name of the file, where it is one's memory.
+    pub file: Option<String>,
+    /// Which part of that; all without it.
+    pub part: Option<FilePart>,
+    /// The file, looked up.
+    #[serde(skip)]
+    pub(crate) found: Option<Found>,
     /// How often; or `seconds`.
     #[serde(default)]
     pub times: u32,
@@ -250,13 +265,14 @@ impl ProcessSpec {
         members.take(threads).collect()
     }
 
-    /// Of all memory, what a phase goes over in one pass, with so many slices.
+    /// Of all memory, or of a file, what a phase goes over in one pass, with so many slices.
     #[must_use]
     pub fn part(&self, phase: &PhaseSpec, slices: usize) -> f64 {
         let part = match phase.memory {
             Part::All => 1.0,
             Part::Slice | Part::NextSlice => (1.0 - self.shared) / slices as f64,
             Part::SharedPart => self.shared / slices as f64,
+            Part::File => 1.0 / self.file_parts(phase, slices) as f64,
         };
         phase.range.map_or(part, |Pair(from, to)| part * (to - from))
     }
@@ -273,7 +289,7 @@ impl ProcessSpec {
         let part = self.part(phase, slices);
         match (phase.operations, self.lines_per_operation) {
             (Some(operations), Some(lines)) => {
-                let pass = part * (self.memory_mib << 20) as f64 / LINE_BYTES;
+                let pass = part * self.bytes_of(phase) / LINE_BYTES;
                 (f64::from(operations) * lines / pass).round().max(1.0)
             }
             _ if phase.whole => (f64::from(phase.times) / part).round(),
@@ -376,6 +392,7 @@ impl Workload {
         let mut workload: Workload =
             toml::from_str(text).map_err(|e| wrong::told(path, text, &e))?;
         workload.name = name.to_string();
+        workload.find_files();
         match workload.problem() {
             None => Ok(workload),
             Some(problem) => Err(problem.of_file(path, text)),
@@ -388,6 +405,7 @@ impl Workload {
             return Some(Wrong::new("process", &[], "a [[process]] table"));
         }
         let own = self.process.iter().enumerate().find_map(|(i, process)| process.problem(i));
+        let own = self.wrong_file().or(own).or_else(|| self.idle_file());
         own.or_else(|| self.out_of_order()).or_else(|| self.crowd()).or_else(|| self.endless())
     }
 
@@ -444,15 +462,14 @@ impl Workload {
     #[must_use]
     pub fn bytes(&self, cpus: usize) -> f64 {
         let of = |process: &ProcessSpec| {
-            let memory = (process.memory_mib << 20) as f64;
             let threads = process.threads_on(cpus);
             let slices = process.slices(threads).last().map_or(1, |last| last + 1);
             let pass = |phase: &PhaseSpec| {
                 let passes = process.passes_told(phase, slices);
                 // As parts of all slices together: without rounding.
                 let part = process.part(phase, 1);
-                let each = if phase.memory == Part::All { 1 } else { slices };
-                passes * memory * part * (threads as f64 / each as f64)
+                let each = if phase.is_shared_out() { slices } else { 1 };
+                passes * process.bytes_of(phase) * part * (threads as f64 / each as f64)
             };
             let rounds = f64::from(process.rounds.unwrap_or(1));
             rounds * f64::from(process.copies) * process.phase.iter().map(pass).sum::<f64>()

@@ -219,7 +219,7 @@ const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("\"first-touch\"", "\"anywhere\"", 7, "process.start", "`one-node`"),
     ("bind = \"thread\"", "bind = 1", 8, "process.bind", ""),
     ("operation = 10.0", "operation = 0.0", 9, "process.lines_per_operation", "above 0"),
-    ("memory = \"all\"", "memory = \"most\"", 11, "process.phase.memory", "`shared-part`, found"),
+    ("memory = \"all\"", "memory = \"most\"", 11, "process.phase.memory", "`file`, found"),
     ("memory = \"all\"\n", "", 10, "process.phase.memory", "missing"),
     ("times = 5", "times = 0", 12, "process.phase.times", "above 0"),
     ("times = 5", "times = 5\nseconds = 1.0", 12, "process.phase.times", "no times"),
@@ -284,6 +284,75 @@ const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
     ("sleep_ms = 1.0", "writes =", 13, "process.phase.writes", "found nothing"),
     ("memory = \"slice\"", "memory = slice", 15, "process.phase.memory", "text in quotes"),
     ("seconds = 2.0", "seconds = 2.0\nnice = 5", 17, "process.phase", "`sleep_ms`"),
+    (
+        "\"all\"",
+        "\"file\"",
+        11,
+        "process.phase.memory",
+        "file with the phase's file, the name of a",
+    ),
+    ("times = 5", "file = \"f\"\ntimes = 5", 12, "process.phase.file", "with memory = \"file\""),
+    ("times = 5", "part = \"all\"\ntimes = 5", 12, "process.phase.part", "with memory = \"file\""),
+    ("times = 5", "part = \"half\"\ntimes = 5", 12, "process.phase.part", "`slice`, found"),
+    (
+        "\"all\"",
+        "\"file\"\nfile = \"f\"",
+        12,
+        "process.phase.file",
+        "the name of a [[file]], found \"f\"",
+    ),
+];
+
+const FILES: &str = "\
+title = \"mine\"
+[[file]]
+name = \"sources\"
+mib = 64
+start = \"one-node\"
+[[file]] # what is made of them
+name = \"objects\"
+mib = 16
+[[process]]
+threads = 4
+memory_mib = 64
+[[process.phase]]
+memory = \"file\"
+file = \"sources\"
+part = \"slice\"
+range = [0.2, 0.4]
+times = 5
+[[process.phase]]
+memory = \"file\"
+file = \"objects\"
+times = 5
+";
+
+const WRONG_FILES: &[(&str, &str, usize, &str, &str)] = &[
+    ("name = \"objects\"\n", "", 6, "file.name", "missing"),
+    ("name = \"objects\"", "name = 7", 7, "file.name", "a string"),
+    ("name = \"objects\"", "name = \"\"", 7, "file.name", "a name, found \"\""),
+    ("name = \"objects\"", "name = \"sources\"", 7, "file.name", "a name that no other file has"),
+    ("mib = 16\n", "", 6, "file.mib", "missing"),
+    ("mib = 16", "mib = 0", 8, "file.mib", "1 to 16777216, found 0"),
+    ("mib = 16", "mib = 16777217", 8, "file.mib", "1 to 16777216, found 16777217"),
+    ("mib = 16", "mib = -1", 8, "file.mib", "0 or more, found integer `-1`"),
+    ("mib = 16", "mib = 16\nsize = 5", 9, "file", "`start`"),
+    ("\"one-node\"", "\"own-thread\"", 5, "file.start", "`interleave`, found"),
+    ("\"one-node\"", "5", 5, "file.start", ""),
+    ("file = \"sources\"", "file = \"source\"", 14, "process.phase.file", "found \"source\""),
+    ("file = \"sources\"\n", "", 13, "process.phase.memory", "the phase's file"),
+    (
+        "file = \"sources\"",
+        "file = \"objects\"",
+        3,
+        "file.name",
+        "a phase goes over, found \"sources\"",
+    ),
+    ("file = \"objects\"", "file = [\"objects\"]", 20, "process.phase.file", "a string"),
+    ("0.4]", "1.4]", 16, "process.phase.range", "0 to 1"),
+    ("[0.2, 0.4]", "[0.4, 0.4]", 16, "process.phase.range", "ascending"),
+    ("part = \"slice\"", "part = \"next-slice\"", 15, "process.phase.part", "`slice`, found"),
+    ("times = 5", "times = 1_000_000_000", 17, "process.phase.times", "ten minutes to simulate"),
 ];
 
 /// What is not as it should be in what was said of a row.
@@ -313,9 +382,12 @@ fn a_wrong_machine_is_told_with_file_line_field_and_what_was_expected() {
 #[test]
 fn a_wrong_workload_is_told_with_file_line_field_and_what_was_expected() {
     Workload::parse("w", "w.toml", WORKLOAD).unwrap();
-    let wrong = WORKLOADS.iter().filter_map(|&(from, to, line, field, expected)| {
-        let text = WORKLOAD.replacen(from, to, 1);
-        assert_ne!(text, WORKLOAD, "{from}");
+    Workload::parse("w", "w.toml", FILES).unwrap();
+    let all = WORKLOADS.iter().map(|row| (WORKLOAD, row));
+    let all = all.chain(WRONG_FILES.iter().map(|row| (FILES, row)));
+    let wrong = all.filter_map(|(sound, &(from, to, line, field, expected))| {
+        let text = sound.replacen(from, to, 1);
+        assert_ne!(text, sound, "{from}");
         let said = Workload::parse("w", "w.toml", &text).expect_err(to).to_string();
         amiss(&said, "w.toml", (to, line, field, expected))
     });
@@ -347,9 +419,11 @@ fn a_file_that_was_cut_off_is_told_too() {
             assert!(error.to_string().starts_with("m.toml:"), "{error}");
         }
     }
-    for end in (0..WORKLOAD.len()).filter(|&end| WORKLOAD.is_char_boundary(end)) {
-        if let Err(error) = Workload::parse("w", "w.toml", &WORKLOAD[..end]) {
-            assert!(error.to_string().starts_with("w.toml:"), "{error}");
+    for sound in [WORKLOAD, FILES] {
+        for end in (0..sound.len()).filter(|&end| sound.is_char_boundary(end)) {
+            if let Err(error) = Workload::parse("w", "w.toml", &sound[..end]) {
+                assert!(error.to_string().starts_with("w.toml:"), "{error}");
+            }
         }
     }
 }

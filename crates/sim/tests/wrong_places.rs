@@ -157,6 +157,41 @@ fn what_is_wrong_in_a_later_process_or_phase_is_told_there() {
 }
 
 #[test]
+fn what_is_wrong_in_a_later_file_or_its_phase_is_told_there() {
+    let files = "[[file]]\nname = \"a\"\nmib = 4\n[[file]]\nname = \"b\"\nmib = 4\n";
+    let phase = "[[process.phase]]\nmemory = \"file\"\nfile = \"a\"\ntimes = 5\n";
+    // Files may come last: 25 lines before them, with two phases of the second process that go over them.
+    let second = phase.replace("\"a\"", "\"b\"");
+    let text = format!("{WORKLOAD}{phase}{second}{files}");
+    Workload::parse("f", "f.toml", &text).unwrap();
+    for (line, wrong, field) in [
+        (26, "memory = \"all\"", "process.phase.file"),
+        (27, "file = \"c\"", "process.phase.file"),
+        (30, "memory = \"slice\"", "process.phase.file"),
+        (31, "file = \"c\"", "process.phase.file"),
+        (31, "part = \"all\"", "process.phase.memory"),
+        (34, "name = \"b\"", "file.name"),
+        (37, "name = \"a\"", "file.name"),
+        (38, "mib = 0", "file.mib"),
+        (38, "mb = 4", "file"),
+    ] {
+        let told = place(&with_line(&text, line, wrong), false);
+        // A name that two files have is told at the second, and a phase without its file at its memory.
+        let at = match (line, wrong) {
+            (26, _) => 27,
+            (30, _) => 31,
+            (31, "part = \"all\"") => 30,
+            (34, _) => 37,
+            _ => line,
+        };
+        assert_eq!(told, (at, field.into()), "{wrong}");
+    }
+    // One that nobody goes over.
+    let idle = text.replace("file = \"b\"", "file = \"a\"");
+    assert_eq!(place(&idle, false), (37, "file.name".into()));
+}
+
+#[test]
 fn however_a_file_is_written_the_line_is_right() {
     let end = "threads = 1\nmemory_mib = 2\n";
     let wrong = [

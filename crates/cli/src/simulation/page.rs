@@ -3,16 +3,21 @@
 use std::cmp::Reverse;
 
 use numaherd_report::nodes::{Course, Moment, page};
-use numaherd_sim::{Sim, engine::BLOCK_BYTES};
+use numaherd_sim::Sim;
+use numaherd_sim::engine::{BLOCK_BYTES, Sample};
 
 use super::{Finished, Job, places};
 
-/// Mebibytes of a simulated block.
-const BLOCK_MIB: f64 = (BLOCK_BYTES >> 20) as f64;
-/// Processes with a colour of their own.
-const OWN: usize = 7;
+/// Bytes of a mebibyte, and mebibytes of a simulated block.
+const MIB: f64 = (1 << 20) as f64;
+const BLOCK_MIB: f64 = BLOCK_BYTES as f64 / MIB;
+/// Colours: of the busiest processes, of the others together, and of files, where there are any.
+const MOST: usize = 8;
 
-/// Where each process is shown, and what stands there: the busiest by themselves, the rest together.
+/// What stands for all files.
+const FILES: &str = "files";
+
+/// Where each process is shown, and what stands there: the busiest by themselves, the rest together; and last all files.
 fn shown(sim: &Sim) -> (Vec<usize>, Vec<String>) {
     let count = sim.processes();
     let mut busy: Vec<(Reverse<u64>, usize)> = (0..count).map(|p| (Reverse(0), p)).collect();
@@ -22,12 +27,17 @@ fn shown(sim: &Sim) -> (Vec<usize>, Vec<String>) {
         }
     }
     busy.sort_unstable();
-    let own = if count > OWN + 1 { OWN } else { count };
+    let has_files = sim.samples().iter().any(|sample| sample.files.iter().any(|bytes| *bytes > 0));
+    let most = MOST - usize::from(has_files);
+    let own = if count > most { most - 1 } else { count };
     let mut first: Vec<usize> = busy[..own].iter().map(|&(_, p)| p).collect();
     first.sort_unstable();
     let mut names: Vec<String> = first.iter().map(|p| format!("process {}", p + 1)).collect();
     if own < count {
         names.push(format!("{} others", count - own));
+    }
+    if has_files {
+        names.push(FILES.into());
     }
     ((0..count).map(|p| first.binary_search(&p).unwrap_or(own)).collect(), names)
 }
@@ -44,6 +54,14 @@ pub fn nodes(job: &Job, finished: &Finished) -> String {
         }
         sums
     };
+    let has_files = processes.last().is_some_and(|name| name == FILES);
+    let mib = |sample: &Sample| {
+        let mut sums = floats(&sample.blocks, BLOCK_MIB);
+        if has_files {
+            sums[count - 1] = sample.files.iter().map(|bytes| *bytes as f64 / MIB).collect();
+        }
+        sums
+    };
     let graph = places::graph(job.placement, 1, finished);
     let moments = sim.samples().iter().zip(sim.local_shares());
     let course = Course {
@@ -54,7 +72,7 @@ pub fn nodes(job: &Job, finished: &Finished) -> String {
             .map(|(sample, local_share)| Moment {
                 seconds: sample.ns as f64 / 1e9,
                 tasks: floats(&sample.tasks, 1.0),
-                mib: floats(&sample.blocks, BLOCK_MIB),
+                mib: mib(sample),
                 local_share,
             })
             .collect(),

@@ -45,6 +45,7 @@ fn machine(dice: &mut Dice) -> Machine {
 
 fn workload(dice: &mut Dice) -> Workload {
     let mut text = "title = \"random\"\n".to_string();
+    let file = dice.below(3) == 0;
     for _ in 0..1 + dice.below(3) {
         if dice.below(4) == 0 {
             text += "[[process]]\ncopies = 6\nat_once = 2\nthreads = 1\nmemory_mib = 8\n\
@@ -80,7 +81,25 @@ fn workload(dice: &mut Dice) -> Workload {
                 dice.below(6) == 0
             );
             text += dice.pick(&["", "", "range = [0.2, 0.7]\n", "whole = true\n"]);
+            if file && dice.below(2) == 0 {
+                text += &format!(
+                    "[[process.phase]]\nmemory = \"file\"\nfile = \"f\"\npart = \"{}\"\ntimes = {}\n\
+                     writes = {}\nscattered = {}\nlock = {}\n",
+                    dice.pick(&["all", "slice"]),
+                    1 + dice.below(20),
+                    dice.below(2) == 0,
+                    dice.below(4) == 0,
+                    dice.below(6) == 0
+                );
+            }
         }
+    }
+    if text.contains("file = \"f\"") {
+        text += &format!(
+            "[[file]]\nname = \"f\"\nmib = {}\nstart = \"{}\"\n",
+            1 + dice.below(31),
+            dice.pick(&["one-node", "interleave", "first-touch"])
+        );
     }
     Workload::parse("random", "random", &text).unwrap()
 }

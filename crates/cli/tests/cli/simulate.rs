@@ -304,6 +304,22 @@ fn a_page_is_written() {
     run(&mut numaherd(&two)).refuses(2, &["--html", "one run"]);
 }
 
+/// The page counts memory of files, as one more that has memory.
+#[test]
+fn a_page_shows_files() {
+    let dir = tempfile::tempdir().unwrap();
+    let [workload, page] = ["build.toml", "page.html"].map(|name| dir.path().join(name));
+    let text = "title = \"t\"\n[[file]]\nname = \"f\"\nmib = 100\nstart = \"one-node\"\n[[process]]\ncopies = 10\n\
+        threads = 1\nmemory_mib = 2\n[[process.phase]]\nmemory = \"file\"\nfile = \"f\"\ntimes = 5\n";
+    std::fs::write(&workload, text).unwrap();
+    let page = page.to_str().unwrap();
+    output(&simulate(workload.to_str().unwrap(), "2x4", "bind", &["--html", page]));
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("4&nbsp;others") && page.contains("&nbsp;files "), "{page}");
+    // On node 0 there are five processes of 64 MiB, as all tests here have them.
+    assert!(page.contains(">420 MiB<"), "{page}");
+}
+
 /// What follows from published cells is what stands in the files.
 #[test]
 fn calibrated_figures_stand_in_the_files() {

@@ -27,6 +27,11 @@ impl Sim {
     /// The task spent so long at a block. However often it was looked at there, the block counts once: more
     /// would say no more of where it is.
     pub(super) fn sample_access(&mut self, t: usize, b: usize, ran_ns: u64) {
+        let task = &self.tasks[t];
+        // Files are read and written in the kernel, which is not looked at.
+        if self.processes[task.process].phases[task.phase as usize].of_file().is_some() {
+            return;
+        }
         let rest = &mut self.rest[t];
         if let Some(left) = rest.sample_ns.checked_sub(ran_ns) {
             rest.sample_ns = left;

@@ -26,7 +26,7 @@ const START_GAP_NS: u64 = 50_000;
 /// Processes of one kind that are still to come.
 #[derive(Clone, Debug)]
 pub(super) struct Queued {
-    spec: ProcessSpec,
+    pub(super) spec: ProcessSpec,
     next: u32,
     ended: u32,
     /// The kind it comes after, and the first in that row, whose places it takes.
@@ -46,6 +46,7 @@ impl Queued {
 
 impl Sim {
     pub(super) fn begin_all(&mut self, workload: &Workload) -> Result<(), SimError> {
+        self.place_files(workload)?;
         for (kind, spec) in workload.process.iter().enumerate() {
             let after = workload.comes_after(kind);
             let first = if after.is_some() { 0 } else { spec.copies_at_once() };
@@ -58,7 +59,7 @@ impl Sim {
                 places: Vec::new(),
             });
             for part in 0..first as usize {
-                self.add_process(kind, spec, (part, first as usize))?;
+                self.add_process((kind, part as u32), spec, (part, first as usize))?;
             }
         }
         self.left = self.tasks.len();
@@ -117,9 +118,10 @@ impl Sim {
     /// answers false then.
     fn begin_another(&mut self, kind: usize, part: (usize, usize)) -> bool {
         let spec = self.queued[kind].spec.clone();
+        let copy = self.queued[kind].next - 1;
         let first = self.tasks.len();
         let free = self.free.clone();
-        if self.add_process(kind, &spec, part).is_err() {
+        if self.add_process((kind, copy), &spec, part).is_err() {
             self.free = free;
             self.rest.truncate(first);
             for task in self.tasks.drain(first..) {
@@ -161,7 +163,7 @@ impl Sim {
 
     fn add_process(
         &mut self,
-        kind: usize,
+        (kind, copy): (usize, u32),
         spec: &ProcessSpec,
         part: (usize, usize),
     ) -> Result<(), SimError> {
@@ -192,7 +194,7 @@ impl Sim {
             let slice = block.checked_sub(shared);
             let slice = slice.map(|block| ((block + 1) * slices).div_ceil(own) - 1);
             let wanted = layout.memory(block, slice, &slice_node);
-            let home = self.allocate(wanted).ok_or_else(|| SimError::Unfit {
+            let home = self.allocate(wanted, BLOCK_BYTES).ok_or_else(|| SimError::Unfit {
                 problem: format!(
                     "the workload's memory does not fit the machine: process {process} needs {} MiB, \
                      a block of 2 for each of {slices} threads at least, and finds room for {}: give --size or \
@@ -227,6 +229,7 @@ impl Sim {
             lock_since: 0,
             alive: threads,
             kind,
+            copy,
             part,
             lines: 0.0,
             lines_per_operation: spec.lines_per_operation,
@@ -274,6 +277,7 @@ impl Sim {
             bytes_before: 0.0,
             bytes_s: 0,
             ended: 0,
+            filled: 0,
             faulted: false,
         });
         // Until it begins, this says when.
@@ -295,14 +299,5 @@ impl Sim {
             return cpus;
         }
         (0..self.gone.len()).map(|cpu| CpuId(cpu as u32)).filter(there).collect()
-    }
-
-    /// Takes a block's bytes from `wanted`, or from the nearest node with room.
-    fn allocate(&mut self, wanted: usize) -> Option<usize> {
-        let slit = &self.machine.slit[wanted];
-        let fits = |node: &usize| self.free[*node] >= BLOCK_BYTES;
-        let node = (0..self.free.len()).filter(fits).min_by_key(|&node| (slit[node], node))?;
-        self.free[node] -= BLOCK_BYTES;
-        Some(node)
     }
 }

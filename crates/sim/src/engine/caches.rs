@@ -26,8 +26,8 @@ pub(super) struct Caches {
     of_cpu: Vec<usize>,
     /// Bytes that steps which are over brought into each.
     brought: Vec<f64>,
-    /// By process, block and cache: what had been brought in when the last thread that has gone over
-    /// the block there began it.
+    /// By whose it is ([`Sim::owner`]), block and cache: what had been brought in when the last thread that has gone
+    /// over the block there began it.
     begun: Vec<Vec<f64>>,
 }
 
@@ -45,25 +45,25 @@ impl Caches {
     }
 
     /// By cache, what had been brought in when that block was begun.
-    fn copies(&mut self, process: usize, block: usize) -> &mut [f64] {
+    fn copies(&mut self, owner: usize, block: usize) -> &mut [f64] {
         let count = self.brought.len();
-        if self.begun.len() <= process {
-            self.begun.resize_with(process + 1, Vec::new);
+        if self.begun.len() <= owner {
+            self.begun.resize_with(owner + 1, Vec::new);
         }
-        let of_process = &mut self.begun[process];
-        if of_process.len() < (block + 1) * count {
-            of_process.resize((block + 1) * count, NEVER);
+        let own = &mut self.begun[owner];
+        if own.len() < (block + 1) * count {
+            own.resize((block + 1) * count, NEVER);
         }
-        &mut of_process[block * count..][..count]
+        &mut own[block * count..][..count]
     }
 }
 
 impl Sim {
-    /// Whether that block of a process is in the CPU's last-level cache, into which so much has been brought.
-    pub(super) fn is_cached(&self, cpu: usize, process: usize, block: usize, brought: f64) -> bool {
+    /// Whether that block is in the CPU's last-level cache, into which so much has been brought.
+    pub(super) fn is_cached(&self, cpu: usize, owner: usize, block: usize, brought: f64) -> bool {
         let Some(caches) = &self.caches else { return false };
         let at = block * caches.brought.len() + caches.of_cpu[cpu];
-        let begun = caches.begun.get(process).and_then(|begun| begun.get(at));
+        let begun = caches.begun.get(owner).and_then(|begun| begun.get(at));
         begun.is_some_and(|begun| brought - begun <= caches.bytes)
     }
 
@@ -94,10 +94,10 @@ impl Sim {
     }
 
     /// The CPU's thread writes a block: others' copies are none any more, where caches are coherent.
-    pub(super) fn take_from_others(&mut self, cpu: usize, process: usize, block: usize) {
+    pub(super) fn take_from_others(&mut self, cpu: usize, owner: usize, block: usize) {
         let Some(caches) = self.caches.as_mut().filter(|caches| caches.coherent) else { return };
         let own = caches.of_cpu[cpu];
-        let copies = caches.copies(process, block);
+        let copies = caches.copies(owner, block);
         copies
             .iter_mut()
             .enumerate()
@@ -109,22 +109,23 @@ impl Sim {
     pub(super) fn keep(
         &mut self,
         cpu: usize,
-        process: usize,
+        owner: usize,
         block: usize,
         begun: f64,
         writes: bool,
     ) {
         if writes {
-            self.take_from_others(cpu, process, block);
+            self.take_from_others(cpu, owner, block);
         }
         let Some(caches) = &mut self.caches else { return };
         let own = caches.of_cpu[cpu];
-        caches.copies(process, block)[own] = begun;
+        caches.copies(owner, block)[own] = begun;
     }
 
-    /// A process has ended.
+    /// A process has ended. What it read and wrote of files stays.
     pub(super) fn forget(&mut self, process: usize) {
-        let begun = self.caches.as_mut().and_then(|caches| caches.begun.get_mut(process));
+        let owner = self.owner(process, None);
+        let begun = self.caches.as_mut().and_then(|caches| caches.begun.get_mut(owner));
         begun.into_iter().for_each(|begun| *begun = Vec::new());
     }
 }

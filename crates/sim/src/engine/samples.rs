@@ -19,6 +19,8 @@ pub struct Sample {
     pub tasks: Vec<Vec<u32>>,
     /// Blocks of 2 MiB, by process and node index.
     pub blocks: Vec<Vec<u32>>,
+    /// Bytes of files, by node index.
+    pub files: Vec<u64>,
     /// Lines, local and all, since the start.
     lines: (f64, f64),
 }
@@ -63,7 +65,8 @@ impl Sim {
         for (process, blocks) in self.processes.iter().zip(&mut blocks) {
             process.blocks.iter().for_each(|block| blocks[usize::from(block.home)] += 1);
         }
-        self.samples.keep(Sample { ns: self.now, tasks, blocks, lines: self.lines });
+        let files = self.files.on().to_vec();
+        self.samples.keep(Sample { ns: self.now, tasks, blocks, files, lines: self.lines });
         self.schedule(self.now + self.samples.every_ns, Event::Sample);
     }
 

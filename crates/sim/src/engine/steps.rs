@@ -28,6 +28,7 @@ impl Sim {
         let phase = &process.phases[task.phase as usize];
         let (mut first, mut end, mut bytes) = match phase.memory {
             Part::All => (0, count, process.bytes),
+            Part::File => self.part_of_file(t, phase),
             Part::Slice => slice(rest.slice),
             Part::NextSlice => slice(rest.slice + 1),
             Part::SharedPart => {
@@ -59,28 +60,44 @@ impl Sim {
         let (p, cpu, span) = (task.process, task.cpu, task.span);
         let mut cost_ns = std::mem::take(&mut task.debt_ns);
         let resumed = task.lines_left > 0.0;
-        let lines = if resumed { std::mem::take(&mut task.lines_left) } else { span.lines };
+        let mut lines = if resumed { std::mem::take(&mut task.lines_left) } else { span.lines };
         let phase = &self.processes[p].phases[task.phase as usize];
         let (scattered, writes, compute_ns) = (phase.scattered, phase.writes, phase.compute_ns);
-        let work = phase.work;
+        let (work, file) = (phase.work, phase.of_file());
         let at =
             if scattered { self.scatter.below(u64::from(span.len)) as u32 } else { task.block };
         let b = (span.first + at) as usize;
         // A move that was interrupted goes on first.
         let mut moving = if resumed { self.moving.remove(&t) } else { None };
-        if moving.is_none() && self.processes[p].blocks[b].armed {
-            let (fault_ns, small) = self.fault(t, b);
-            cost_ns += fault_ns;
-            moving = small;
-        }
-        let (from, home) = (self.node_of[cpu], usize::from(self.processes[p].blocks[b].home));
+        let from = self.node_of[cpu];
+        let home = match file {
+            None => {
+                if moving.is_none() && self.processes[p].blocks[b].armed {
+                    let (fault_ns, small) = self.fault(t, b);
+                    cost_ns += fault_ns;
+                    moving = small;
+                }
+                usize::from(self.processes[p].blocks[b].home)
+            }
+            Some(file) => {
+                let found = self.come_to(t, file, b);
+                if found.is_none() {
+                    (lines, self.tasks[t].doomed) = (0.0, true);
+                }
+                cost_ns += found.map_or(0, |(_, ns)| ns);
+                found.map_or(from, |(home, _)| home)
+            }
+        };
+        let owner = self.owner(p, file);
         let brought = self.brought(cpu);
-        let is_cached = !scattered && self.is_cached(cpu, p, b, brought);
+        let is_cached = !scattered && self.is_cached(cpu, owner, b, brought);
         if writes && !scattered {
-            self.take_from_others(cpu, p, b);
+            self.take_from_others(cpu, owner, b);
         }
         let how = || How { writes, busy: self.busy_threads(cpu), work };
         let line_ns = match (scattered, is_cached) {
+            // The kernel has all memory in huge pages.
+            (true, _) if file.is_some() => self.machine.miss_ns(from, home, true),
             (true, _) => self.speeds.miss_ns(from, home),
             (_, true) => self.speeds.cached_ns(how()),
             (_, false) => self.speeds.line_ns(from, home, how()),
@@ -233,9 +250,10 @@ impl Sim {
         self.count(t, step);
         let p = self.tasks[t].process;
         let phase = &self.processes[p].phases[self.tasks[t].phase as usize];
-        if !phase.scattered {
+        if !phase.scattered && step.lines > 0.0 {
             let writes = phase.writes;
-            self.keep(self.tasks[t].cpu, p, step.block as usize, step.brought, writes);
+            let owner = self.owner(p, phase.of_file());
+            self.keep(self.tasks[t].cpu, owner, step.block as usize, step.brought, writes);
         }
         let task = &mut self.tasks[t];
         let seconds = self.processes[p].phases[task.phase as usize].seconds;

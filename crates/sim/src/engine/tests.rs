@@ -248,7 +248,7 @@ fn operations_and_whole_times_are_passes() {
 
 /// Balancing that moves every page to whoever touches it, and nothing else: thrashes on memory
 /// that tasks of several nodes share.
-struct Grabs;
+pub(in crate::engine) struct Grabs;
 
 impl Balancing for Grabs {
     fn name(&self) -> &'static str {

@@ -107,6 +107,9 @@ impl ProcessSpec {
         if phase.memory == Part::SharedPart && self.shared == 0.0 {
             return Some(("process.phase.memory", "shared-part with the process's shared above 0"));
         }
+        if let Some(problem) = phase.of_file_problem() {
+            return Some(problem);
+        }
         let parts: f64 = self.phase.iter().filter_map(|phase| phase.loops).sum();
         let each = self.phase.iter().all(|phase| phase.loops.is_some());
         if phase.loops.is_some() && (!each || (parts - 1.0).abs() > 1e-9) {

@@ -43,20 +43,24 @@ impl Pace {
 
 impl ProcessSpec {
     /// Of one pass.
-    fn blocks(&self, phase: &PhaseSpec, slices: usize) -> f64 {
-        let bytes = self.part(phase, slices) * (self.memory_mib << 20) as f64;
-        (bytes / BLOCK_BYTES as f64).max(1.0)
+    fn blocks(&self, phase: &PhaseSpec, slices: usize, of_files: &[u64]) -> f64 {
+        let part = self.part(phase, slices);
+        let all = match phase.of_file() {
+            Some(file) => of_files[file] as f64,
+            None => self.bytes_of(phase) / BLOCK_BYTES as f64,
+        };
+        (part * all).max(1.0)
     }
 
-    fn slices_of(&self, threads: usize) -> usize {
+    pub(super) fn slices_of(&self, threads: usize) -> usize {
         self.slices(threads).last().map_or(1, |last| last + 1)
     }
 
     /// Steps of each thread in each round; of a phase that ends after a time only the one that there surely is.
-    fn steps(&self, phase: &PhaseSpec, slices: usize) -> f64 {
+    fn steps(&self, phase: &PhaseSpec, slices: usize, of_files: &[u64]) -> f64 {
         match phase.seconds {
             Some(_) => 1.0,
-            None => self.passes_told(phase, slices) * self.blocks(phase, slices),
+            None => self.passes_told(phase, slices) * self.blocks(phase, slices, of_files),
         }
     }
 
@@ -70,10 +74,11 @@ impl ProcessSpec {
         seconds: f64,
         (threads, share): (usize, f64),
         pace: &Pace,
+        of_files: &[u64],
     ) -> f64 {
         let slices = self.slices_of(threads);
-        let (part, blocks) = (self.part(phase, slices), self.blocks(phase, slices));
-        let lines = part * (self.memory_mib << 20) as f64 / LINE_BYTES / blocks;
+        let (part, blocks) = (self.part(phase, slices), self.blocks(phase, slices, of_files));
+        let lines = part * self.bytes_of(phase) / LINE_BYTES / blocks;
         // Those of one process take turns at a lock.
         let share = if phase.lock { share.min(1.0 / threads as f64) } else { share };
         let alone_ns = lines * pace.of_line(phase) + phase.sleep_ms * 1e6 / blocks;
@@ -86,12 +91,12 @@ impl ProcessSpec {
 impl Workload {
     /// What is wrong with a file of more steps than are simulated, on whatever machine.
     pub(super) fn endless(&self) -> Option<Wrong> {
-        let mut all = 0.0;
+        let (mut all, of_files) = (0.0, self.file_blocks(1));
         for (p, process) in self.process.iter().enumerate() {
             let threads = process.threads_on(1);
             let slices = process.slices_of(threads);
             let each: Vec<f64> =
-                process.phase.iter().map(|phase| process.steps(phase, slices)).collect();
+                process.phase.iter().map(|phase| process.steps(phase, slices, &of_files)).collect();
             let (rounds, in_all) =
                 (f64::from(process.rounds.unwrap_or(1)), each.iter().sum::<f64>());
             all += f64::from(process.copies) * threads as f64 * rounds * in_all;
@@ -135,12 +140,15 @@ impl Workload {
         };
         let tasks: f64 = self.process.iter().map(at_once).sum();
         let share = (cpus as f64 / tasks).min(1.0);
+        let of_files = self.file_blocks(cpus);
         let of = |process: &ProcessSpec| {
             let threads = process.threads_on(cpus);
             let slices = process.slices_of(threads);
             let steps = |phase: &PhaseSpec| match phase.seconds {
-                Some(seconds) => process.timed_steps(phase, seconds, (threads, share), pace),
-                None => process.steps(phase, slices),
+                Some(seconds) => {
+                    process.timed_steps(phase, seconds, (threads, share), pace, &of_files)
+                }
+                None => process.steps(phase, slices, &of_files),
             };
             let rounds = f64::from(process.rounds.unwrap_or(1));
             let each: f64 = process.phase.iter().map(steps).sum();
