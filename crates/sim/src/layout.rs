@@ -126,7 +126,7 @@ impl<'a> Layout<'a> {
 
     /// The node on which a block of memory lies at the start that some threads go over.
     ///
-    /// Tied, it lies with its thread, or, where somebody goes over all of it, on the nodes of all who do, in turn.
+    /// Tied, each slice lies with its thread; where all go over all of it, it lies on their nodes in turn.
     #[must_use]
     pub fn memory_of(&self, block: usize, users: &Users<'_>) -> usize {
         if self.tie == Tie::Interleave {
@@ -154,7 +154,7 @@ pub struct Users<'a> {
     pub first: usize,
     /// All of them, each once.
     pub nodes: &'a [usize],
-    /// Nobody goes over more than slices.
+    /// Somebody goes over slices.
     pub is_sliced: bool,
     /// Where it lies at the start, if nothing is tied.
     pub start: Start,

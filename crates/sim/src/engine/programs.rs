@@ -55,14 +55,14 @@ struct Memory {
     first: usize,
     count: usize,
     bytes: f64,
-    /// Ascending.
-    users: Vec<usize>,
+    /// Who has a slice, ascending.
+    sharers: Vec<usize>,
 }
 
 impl Memory {
     /// Slice `index` of `slices`.
     fn slice(&self, index: usize) -> (usize, usize, f64) {
-        let slices = self.users.len();
+        let slices = self.sharers.len();
         let (from, to) = (index * self.count / slices, (index + 1) * self.count / slices);
         (self.first + from, self.first + to, self.bytes / slices as f64)
     }
@@ -135,14 +135,14 @@ impl Sim {
         let mut blocks = Vec::new();
         let mut memory = Vec::new();
         for (number, told) in programs.memory.iter().enumerate() {
-            let users = programs.users(number);
-            let bytes = if users.is_empty() { 0 } else { programs.bytes_of(number, users.len()) };
-            let count = (bytes.div_ceil(BLOCK_BYTES) as usize).max(users.len());
+            let (users, sharers) = (programs.users(number), programs.sharers(number));
+            let bytes = if users.is_empty() { 0 } else { programs.bytes_of(number, sharers.len()) };
+            let count = (bytes.div_ceil(BLOCK_BYTES) as usize).max(sharers.len());
             let is_sliced = programs.is_sliced(number);
             let nodes: BTreeSet<usize> = users.iter().map(|&user| thread_node[user]).collect();
             let nodes: Vec<usize> = nodes.into_iter().collect();
             for block in 0..count {
-                let owner = users[((block + 1) * users.len()).div_ceil(count) - 1];
+                let owner = sharers[((block + 1) * sharers.len()).div_ceil(count) - 1];
                 let with = Users {
                     owner: thread_node[owner],
                     first: thread_node[users[0]],
@@ -161,7 +161,12 @@ impl Sim {
                 })?;
                 blocks.push(Block { home: home as u16, armed: false });
             }
-            memory.push(Memory { first: blocks.len() - count, count, bytes: bytes as f64, users });
+            memory.push(Memory {
+                first: blocks.len() - count,
+                count,
+                bytes: bytes as f64,
+                sharers,
+            });
         }
         let idle = computing(Nanos(TURN_NS), false);
         let phases = programs.work.iter().map(|work| work.phase.clone()).chain([idle]).collect();
@@ -371,10 +376,10 @@ impl Sim {
             (None, Some(_)) => Span { first: 0, len: u32::MAX, lines: CHUNK_NS as f64 },
             (Some(memory), _) => {
                 let memory = &script.memory[memory];
-                let own = memory.users.binary_search(&(t - script.first)).unwrap_or(0);
+                let own = memory.sharers.binary_search(&(t - script.first)).unwrap_or(0);
                 let (first, end, bytes) = match phase.memory {
                     Part::Slice => memory.slice(own),
-                    Part::NextSlice => memory.slice((own + 1) % memory.users.len()),
+                    Part::NextSlice => memory.slice((own + 1) % memory.sharers.len()),
                     _ => (memory.first, memory.first + memory.count, memory.bytes),
                 };
                 Span::of(first, end, bytes, phase.range)

@@ -123,7 +123,7 @@ pub struct Work {
     pub phase: PhaseSpec,
 }
 
-/// Memory that threads go over. Those that do share it out, in the order of the file.
+/// Memory that threads go over. Those that go over slices of it share it out, in the order of the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemorySpec {
     /// Its name.
@@ -201,13 +201,13 @@ impl Programs {
         })
     }
 
-    /// Threads that go over a memory, of which each has a slice.
-    pub(crate) fn users(&self, memory: usize) -> Vec<usize> {
+    /// Threads that go over a memory, or those whose kind does so in a way.
+    fn threads_that(&self, memory: usize, way: impl Fn(&PhaseSpec) -> bool) -> Vec<usize> {
         let mut first = 0;
         let mut all = Vec::new();
         for (kind, task) in self.tasks.iter().enumerate() {
             let end = first + task.threads as usize;
-            if self.uses(kind, memory).next().is_some() {
+            if self.uses(kind, memory).any(&way) {
                 all.extend(first..end);
             }
             first = end;
@@ -215,21 +215,32 @@ impl Programs {
         all
     }
 
-    /// Whether threads go over no more of a memory than slices.
-    pub(crate) fn is_sliced(&self, memory: usize) -> bool {
-        let mut all = (0..self.tasks.len()).flat_map(|kind| self.uses(kind, memory));
-        all.all(|phase| phase.memory != Part::All)
+    /// Threads that go over a memory.
+    pub(crate) fn users(&self, memory: usize) -> Vec<usize> {
+        self.threads_that(memory, |_| true)
     }
 
-    /// Bytes of a memory, with so many users.
-    pub(crate) fn bytes_of(&self, memory: usize, users: usize) -> u64 {
+    /// Those that share it out, of which each has a slice: they go over slices of it, or, if nobody does, over all.
+    pub(crate) fn sharers(&self, memory: usize) -> Vec<usize> {
+        let sharers = self.threads_that(memory, |phase| phase.memory != Part::All);
+        if sharers.is_empty() { self.users(memory) } else { sharers }
+    }
+
+    /// Whether anybody goes over slices of it.
+    pub(crate) fn is_sliced(&self, memory: usize) -> bool {
+        let mut all = (0..self.tasks.len()).flat_map(|kind| self.uses(kind, memory));
+        all.any(|phase| phase.memory != Part::All)
+    }
+
+    /// Bytes of a memory that so many share out.
+    pub(crate) fn bytes_of(&self, memory: usize, sharers: usize) -> u64 {
         let MemorySpec { bytes, own, .. } = self.memory[memory];
-        bytes.saturating_mul(if own { users as u64 } else { 1 })
+        bytes.saturating_mul(if own { sharers as u64 } else { 1 })
     }
 
     /// All memory, in MiB.
     pub(crate) fn memory_mib(&self) -> u64 {
-        let of = |memory| self.bytes_of(memory, self.users(memory).len()).div_ceil(1 << 20);
+        let of = |memory| self.bytes_of(memory, self.sharers(memory).len()).div_ceil(1 << 20);
         (0..self.memory.len()).map(of).fold(0, u64::saturating_add)
     }
 
@@ -259,40 +270,40 @@ impl Programs {
     }
 
     /// Bytes that a thread of a kind goes over in a turn of a phase.
-    fn turn_bytes(&self, phase: &EventPhase, users: &[usize]) -> f64 {
+    fn turn_bytes(&self, phase: &EventPhase, sharers: &[usize]) -> f64 {
         let of = |event: &TaskEvent| match *event {
-            TaskEvent::Work(work) => self.work_bytes(&self.work[work], users),
+            TaskEvent::Work(work) => self.work_bytes(&self.work[work], sharers),
             _ => 0.0,
         };
         phase.events.iter().map(of).sum()
     }
 
-    /// Bytes of some work, and of one pass of it; each memory has so many users.
-    fn work_bytes(&self, work: &Work, users: &[usize]) -> f64 {
-        f64::from(work.phase.times) * self.pass_bytes(work, users)
+    /// Bytes of some work, and of one pass of it; so many share each memory out.
+    fn work_bytes(&self, work: &Work, sharers: &[usize]) -> f64 {
+        f64::from(work.phase.times) * self.pass_bytes(work, sharers)
     }
 
-    fn pass_bytes(&self, work: &Work, users: &[usize]) -> f64 {
+    fn pass_bytes(&self, work: &Work, sharers: &[usize]) -> f64 {
         let Some(memory) = work.memory else { return 0.0 };
-        let bytes = self.bytes_of(memory, users[memory]) as f64;
-        let part = if work.phase.memory == Part::All { 1.0 } else { 1.0 / users[memory] as f64 };
+        let bytes = self.bytes_of(memory, sharers[memory]) as f64;
+        let part = if work.phase.memory == Part::All { 1.0 } else { 1.0 / sharers[memory] as f64 };
         let range = work.phase.range.map_or(1.0, |pair| pair.1 - pair.0);
         bytes * part * range
     }
 
-    /// How many threads use each memory.
-    fn all_users(&self) -> Vec<usize> {
-        (0..self.memory.len()).map(|memory| self.users(memory).len().max(1)).collect()
+    /// How many threads share each memory out.
+    fn all_sharers(&self) -> Vec<usize> {
+        (0..self.memory.len()).map(|memory| self.sharers(memory).len().max(1)).collect()
     }
 
     /// Bytes that all threads go over until they end; more than any figure if one goes on for ever.
     #[must_use]
     pub fn bytes(&self) -> f64 {
-        let users = self.all_users();
+        let sharers = self.all_sharers();
         let times = |loops: Option<u32>| loops.map_or(f64::INFINITY, f64::from);
         let of = |task: &TaskSpec| {
             let each = task.phases.iter().map(|phase| {
-                let bytes = self.turn_bytes(phase, &users);
+                let bytes = self.turn_bytes(phase, &sharers);
                 if bytes > 0.0 { bytes * times(phase.loops) } else { 0.0 }
             });
             let all: f64 = each.sum();
@@ -306,7 +317,7 @@ impl Programs {
     }
 
     /// Steps of a turn, and about how many nanoseconds it takes on a machine of that pace.
-    fn turn(&self, phase: &EventPhase, users: &[usize], pace: &Pace) -> (f64, f64) {
+    fn turn(&self, phase: &EventPhase, sharers: &[usize], pace: &Pace) -> (f64, f64) {
         let (mut steps, mut ns) = (0.0, 0.0);
         // Who waits for a timer waits for no longer than is left of its period.
         let mut period = 0.0_f64;
@@ -317,13 +328,13 @@ impl Programs {
                 TaskEvent::Timer(_, time) => period += time.0 as f64,
                 TaskEvent::Work(work) => {
                     let work = &self.work[work];
-                    let (phase, bytes) = (&work.phase, self.work_bytes(work, users));
+                    let (phase, bytes) = (&work.phase, self.work_bytes(work, sharers));
                     if phase.memory == Part::Nothing {
                         ns += phase.compute_ns;
                         steps += (phase.compute_ns / CHUNK_NS as f64).ceil();
                     } else {
                         ns += bytes / LINE_BYTES * pace.of_line(phase);
-                        let blocks = (self.pass_bytes(work, users) / BLOCK_BYTES as f64).max(1.0);
+                        let blocks = (self.pass_bytes(work, sharers) / BLOCK_BYTES as f64).max(1.0);
                         steps += f64::from(phase.times) * blocks;
                     }
                 }
@@ -335,12 +346,12 @@ impl Programs {
 
     /// About how many steps all threads take on a machine of that pace.
     pub(crate) fn steps(&self, pace: &Pace) -> f64 {
-        let users = self.all_users();
+        let sharers = self.all_sharers();
         let limit = self.duration.map_or(f64::INFINITY, |all| all.0 as f64);
         let times = |loops: Option<u32>| loops.map_or(f64::INFINITY, f64::from);
         let of = |task: &TaskSpec| {
             let turns: Vec<(f64, f64)> =
-                task.phases.iter().map(|phase| self.turn(phase, &users, pace)).collect();
+                task.phases.iter().map(|phase| self.turn(phase, &sharers, pace)).collect();
             let phases = task.phases.iter().zip(&turns);
             let all = |of: fn(&(f64, f64)) -> f64| {
                 phases.clone().map(|(phase, turn)| of(turn) * times(phase.loops)).sum::<f64>()

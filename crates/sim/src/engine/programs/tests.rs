@@ -1,3 +1,5 @@
+//! What rt-app's files come to: each event by itself, beside our own files, and together.
+
 use super::*;
 use crate::machine::tests::{SMALL, small};
 use crate::{Machine, Options, Run, Tie, Workload};
@@ -281,6 +283,24 @@ fn bound_threads_lie_with_what_they_go_over() {
     assert_eq!(found(Tie::Inverse)[..2], [[1; 8], [0; 8]]);
     assert_eq!(found(Tie::Free), [[0; 8]; 3]);
     assert_eq!(found(Tie::Interleave)[1], [0, 1, 0, 1, 0, 1, 0, 1]);
+}
+
+/// Who goes over all of a memory takes no slice from those who share it out.
+#[test]
+fn who_only_looks_has_no_slice() {
+    let touch = |part: &str| format!("\"touch\": {{ \"ref\": \"heap\", \"memory\": \"{part}\" }}");
+    let tasks = format!(
+        "\"looks\": {{ \"loop\": 1, {} }}, \"shares\": {{ \"instance\": 2, \"loop\": 1, {} }}",
+        touch("all"),
+        touch("slice")
+    );
+    let workload = file(HEAP, &tasks);
+    assert_eq!(workload.bytes(4), f64::from(2 * (64 << 20)));
+    let options = Options { tie: Tie::Bind, ..Options::default() };
+    let sim = Sim::new(&small(), &workload, options).unwrap();
+    // Of four CPUs, the three threads have the first, the second and the third.
+    let homes: Vec<u16> = sim.processes[0].blocks.iter().map(|block| block.home).collect();
+    assert_eq!(homes, [vec![0; 16], vec![1; 16]].concat());
 }
 
 #[test]
