@@ -281,8 +281,8 @@ pub struct Sim {
     scatter: Stream,
     queued: Vec<Queued>,
     lines: (f64, f64),
-    /// Rounds of load balancing in a row that found nobody who may ever go on.
-    stuck: u32,
+    /// Rounds of load balancing in a row that found nobody who may ever go on; none are counted where that cannot be.
+    stuck: Option<u32>,
 }
 
 impl Sim {
@@ -340,7 +340,7 @@ impl Sim {
             scatter: Stream::new(options.seed, "scatter"),
             queued: Vec::new(),
             lines: (0.0, 0.0),
-            stuck: 0,
+            stuck: None,
             machine: machine.clone(),
             options,
         };
@@ -361,6 +361,7 @@ impl Sim {
         Ok(sim)
     }
 
+    #[inline]
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.number += 1;
         self.heap.push(Reverse((at, self.number, event)));

@@ -7,6 +7,7 @@ use crate::workload::programs::CHUNK_NS;
 
 impl Sim {
     /// The running task computes, up to the next time at which others may run.
+    #[inline(never)]
     pub(super) fn compute(&mut self, t: usize) {
         let task = &mut self.tasks[t];
         let phase = &self.processes[task.process].phases[task.phase as usize];
@@ -37,6 +38,7 @@ impl Sim {
     }
 
     /// Counts the time of a step that went over no memory.
+    #[inline(never)]
     pub(super) fn count_computing(&mut self, t: usize, step: Step) {
         let work_ns = self.now.saturating_sub(step.lines_from);
         if work_ns > 0 {

@@ -26,6 +26,7 @@ impl Default for Course {
 
 impl Course {
     /// So much was done from one time to another.
+    #[inline]
     pub(crate) fn add(&mut self, from: u64, to: u64, bytes: f64, operations: f64) {
         // Nearly always; this is done for every block.
         let begins = (self.done.len() as u64).saturating_sub(1) * self.every_ns;
@@ -77,6 +78,7 @@ impl Sim {
     }
 
     /// A thread has come to the end of a turn of a phase.
+    #[inline(never)]
     pub(super) fn note_turn(&mut self) {
         self.course.add(self.now, self.now, 0.0, 1.0);
     }

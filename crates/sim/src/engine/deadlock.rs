@@ -3,28 +3,26 @@
 use super::{Sim, State};
 use crate::account::Place;
 
+/// After so many rounds it is sure.
+const SURE: u32 = 2;
+
 impl Sim {
     /// Whether it was so the last time, too: whoever is there waits for what nobody does any more. Once it is, it stays so.
     pub(super) fn is_stuck(&mut self) -> bool {
-        let scripts = self.processes.iter().filter_map(|process| process.script.as_ref());
-        let mut scripts = scripts.peekable();
-        let may_be = scripts.peek().is_some()
-            && scripts.all(|script| script.programs.duration.is_none())
-            && self.tasks.iter().all(|task| {
-                let waits = matches!(task.place, Place::Lock | Place::Condition | Place::Barrier);
-                task.state == State::Done || task.state == State::Asleep && waits
-            });
+        let Some(before) = self.stuck else { return false };
+        let waits = |place| matches!(place, Place::Lock | Place::Condition | Place::Barrier);
+        let nobody_goes_on = self.tasks.iter().all(|task| {
+            task.state == State::Done || task.state == State::Asleep && waits(task.place)
+        });
         // Who was let go just now still seems to wait.
-        self.stuck = if may_be { self.stuck + 1 } else { 0 };
-        self.stuck > 1
+        self.stuck = Some(if nobody_goes_on { before + 1 } else { 0 });
+        self.stuck >= Some(SURE)
     }
 
     /// If tasks wait for each other for ever: at what.
     #[must_use]
     pub fn stuck(&self) -> Option<String> {
-        if self.stuck < 2 {
-            return None;
-        }
+        self.stuck.filter(|rounds| *rounds >= SURE)?;
         let names = self.processes.iter().filter_map(|process| {
             let script = process.script.as_ref()?;
             let count = |waiting: usize, what: &str, name: &str| {

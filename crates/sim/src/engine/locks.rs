@@ -1,5 +1,6 @@
 //! Locks of a process: it goes on who asked first, and a lock that is given back goes to that task at once.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 
 use numaherd_model::ProcessId;
@@ -10,7 +11,7 @@ use crate::account::LockUse;
 /// One of them.
 #[derive(Debug, Default)]
 pub(crate) struct Lock {
-    name: String,
+    name: Cow<'static, str>,
     holder: Option<usize>,
     /// Who wants it, and since when.
     waiting: VecDeque<(usize, u64)>,
@@ -20,7 +21,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    pub(super) fn named(name: &str) -> Lock {
+    pub(super) fn named(name: impl Into<Cow<'static, str>>) -> Lock {
         Lock { name: name.into(), ..Lock::default() }
     }
 

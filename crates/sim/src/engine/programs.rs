@@ -170,10 +170,11 @@ impl Sim {
         }
         let idle = computing(Nanos(TURN_NS), false);
         let phases = programs.work.iter().map(|work| work.phase.clone()).chain([idle]).collect();
-        let locks = programs.locks.iter().map(|name| Lock::named(name)).collect();
+        let locks = programs.locks.iter().map(|name| Lock::named(name.clone())).collect();
         let new = self.new_process(spec, kind, (0, 1), (blocks, phases), locks);
-        if let Some(duration) = programs.duration {
-            self.schedule(duration.0, Event::End(process as u32));
+        match programs.duration {
+            Some(duration) => self.schedule(duration.0, Event::End(process as u32)),
+            None => self.stuck = Some(0),
         }
         let script = Script {
             first,
@@ -190,6 +191,7 @@ impl Sim {
     }
 
     /// The running task comes to its next event, at once.
+    #[inline(never)]
     pub(super) fn follow_next(&mut self, t: usize) {
         let cpu = self.tasks[t].cpu;
         self.steps[cpu] =
@@ -391,6 +393,7 @@ impl Sim {
     }
 
     /// A thread has come to the end of a pass.
+    #[inline(never)]
     pub(super) fn end_work(&mut self, t: usize, over: bool) {
         let task = &mut self.tasks[t];
         let phase = &self.processes[task.process].phases[task.phase as usize];
