@@ -344,7 +344,7 @@ pub struct Supervise {
                   is passed over. Runs are then of one seed after the other, from --seed on."
 )]
 pub struct Compare {
-    /// The workload; with --on sim:MACHINE also the path of a .toml file
+    /// The workload; with --on sim:MACHINE also the path of a .toml file or of rt-app's .json
     #[arg(value_parser = Subject::parser(), value_name = "WORKLOAD")]
     pub subject: Subject,
     #[command(flatten)]

@@ -55,6 +55,8 @@ pub enum Place {
     Barrier,
     /// Blocked: another has the process's lock.
     Lock,
+    /// Blocked: nobody has told that it may go on.
+    Condition,
     /// Blocked: nothing to read, or nowhere to write.
     Pipe,
     /// Asleep as the workload has it.
@@ -66,7 +68,7 @@ const PLACES: usize = Place::ALL.len();
 
 impl Place {
     /// All of them.
-    pub const ALL: [Place; 18] = [
+    pub const ALL: [Place; 19] = [
         Place::Computing,
         Place::Full,
         Place::Clearing,
@@ -83,6 +85,7 @@ impl Place {
         Place::Queue,
         Place::Barrier,
         Place::Lock,
+        Place::Condition,
         Place::Pipe,
         Place::Sleeping,
     ];
@@ -115,6 +118,7 @@ impl Place {
             Place::Queue => &["runnable", "waits for a CPU"],
             Place::Barrier => &["futex_wait", "barrier"],
             Place::Lock => &["futex_wait", "lock"],
+            Place::Condition => &["futex_wait", "condition"],
             Place::Pipe => &["pipe_wait", "peer"],
             Place::Sleeping => &["nanosleep", "sleeps"],
         }
@@ -133,7 +137,12 @@ impl Place {
     pub fn blocks(self) -> bool {
         matches!(
             self,
-            Place::PageLock | Place::RmapWalk | Place::Barrier | Place::Lock | Place::Pipe
+            Place::PageLock
+                | Place::RmapWalk
+                | Place::Barrier
+                | Place::Lock
+                | Place::Condition
+                | Place::Pipe
         )
     }
 }

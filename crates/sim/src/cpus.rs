@@ -26,16 +26,22 @@ impl Sim {
             self.arrive(t, to, Some(why));
             self.dispatch(cpu);
         } else if !self.queues[cpu].is_empty() && self.now >= self.tasks[t].turn_end {
-            self.running[cpu] = None;
-            let task = &mut self.tasks[t];
-            (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
-            task.ran_ns = self.now;
-            let vruntime = task.vruntime;
-            self.queues[cpu].push(t, vruntime);
-            self.dispatch(cpu);
+            self.give_way(t);
         } else {
             self.begin_step(t);
         }
+    }
+
+    /// The running task's turn is over: who has had the least is next.
+    pub(crate) fn give_way(&mut self, t: usize) {
+        let cpu = self.tasks[t].cpu;
+        self.running[cpu] = None;
+        let task = &mut self.tasks[t];
+        (task.state, task.place, task.since) = (State::Waiting, Place::Queue, self.now);
+        task.ran_ns = self.now;
+        let vruntime = task.vruntime;
+        self.queues[cpu].push(t, vruntime);
+        self.dispatch(cpu);
     }
 
     pub(crate) fn allows(&self, t: usize, cpu: usize) -> bool {

@@ -5,12 +5,12 @@
 //! exactly one class of the fabric.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap};
 
 use numaherd_model::{CpuSet, HintingFault, Nanos, NodeId, ProcessId, Spent, TaskId, Topology};
 use numaherd_scheduling::{Domains, Queue};
 
-use crate::account::{Account, LockUse, Place};
+use crate::account::{Account, Place};
 use crate::fabric::{Class, Fabric};
 use crate::machine::{LINE_BYTES, Machine, Speeds};
 use crate::rmap::{Moving, Mutex};
@@ -20,9 +20,13 @@ use crate::{SimError, random::Stream};
 mod accesses;
 mod births;
 mod caches;
+mod computing;
 mod course;
+mod deadlock;
 pub(crate) mod files;
+mod locks;
 pub mod mishaps;
+mod programs;
 mod retiming;
 mod run;
 mod samples;
@@ -32,7 +36,9 @@ use births::Queued;
 use caches::Caches;
 use course::Course;
 use files::Files;
+use locks::Lock;
 pub use mishaps::Mishap;
+use programs::Script;
 use retiming::{NEAR, SAME};
 pub use run::{Options, Run, TraceEvent};
 pub use samples::Sample;
@@ -82,11 +88,10 @@ pub(crate) struct Process {
     pub scan_at: usize,
     pub rmap: Mutex,
     pub waiting_at_barrier: Vec<usize>,
-    /// Who has its lock, and who wants it.
-    pub holder: Option<usize>,
-    pub waiting_for_lock: VecDeque<usize>,
-    pub lock: LockUse,
-    pub lock_since: u64,
+    pub locks: Vec<Lock>,
+    /// What its threads do, where each kind of them does something else; none takes the room of one where all do
+    /// the same.
+    pub script: Option<Box<Script>>,
     pub alive: usize,
     /// Who comes when it ends, if anybody does; and which of its kind it is.
     pub kind: usize,
@@ -215,6 +220,10 @@ pub(crate) enum Event {
     Begin(u32),
     /// A task is no longer asleep.
     Wake(u32),
+    /// A task that has a CPU comes to its next event.
+    Follow(u32),
+    /// All is over that a process does.
+    End(u32),
     Balance,
     Sample,
     /// By its number among the options'.
@@ -278,6 +287,8 @@ pub struct Sim {
     scatter: Stream,
     queued: Vec<Queued>,
     lines: (f64, f64),
+    /// Rounds of load balancing in a row that found nobody who may ever go on; none are counted where that cannot be.
+    stuck: Option<u32>,
 }
 
 impl Sim {
@@ -336,6 +347,7 @@ impl Sim {
             scatter: Stream::new(options.seed, "scatter"),
             queued: Vec::new(),
             lines: (0.0, 0.0),
+            stuck: None,
             machine: machine.clone(),
             options,
         };
@@ -356,6 +368,7 @@ impl Sim {
         Ok(sim)
     }
 
+    #[inline]
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.number += 1;
         self.heap.push(Reverse((at, self.number, event)));
@@ -381,6 +394,8 @@ impl Sim {
                 Event::Move(task) => self.end_stage(task as usize),
                 Event::Wake(task) => self.wake(task as usize),
                 Event::Begin(task) => self.begin(task as usize),
+                Event::Follow(task) => self.follow_if_there(task as usize),
+                Event::End(process) => self.end_process(process as usize),
                 Event::Tick(cpu) => {
                     if let Some(task) = self.running[cpu as usize] {
                         self.tick(task);
@@ -392,6 +407,9 @@ impl Sim {
                     self.suffer(self.options.mishaps[number as usize].1);
                 }
                 Event::Balance => {
+                    if self.is_stuck() {
+                        break;
+                    }
                     self.balance();
                     self.schedule(at + BALANCE_NS, event);
                 }
@@ -437,16 +455,6 @@ impl Sim {
     #[must_use]
     pub fn account(&self) -> &Account {
         &self.account
-    }
-
-    /// Every process's locks: whose, which, and their use.
-    pub fn locks(&self) -> impl Iterator<Item = (ProcessId, &'static str, &LockUse)> {
-        self.processes.iter().flat_map(|process| {
-            [
-                (process.id, "anon_vma mutex", &process.rmap.used),
-                (process.id, "lock", &process.lock),
-            ]
-        })
     }
 
     /// The trace so far.

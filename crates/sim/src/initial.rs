@@ -19,9 +19,12 @@ pub fn seconds(machine: &Machine, spec: &ProcessSpec, tie: Tie, huge_pages: bool
     if spec.start != Start::FirstTouch || tied {
         return 0.0;
     }
+    let bytes = match &spec.programs {
+        Some(programs) => programs.bytes_touched_first(),
+        None => (spec.memory_mib << 20) as f64,
+    };
     let node = machine.node.iter().position(NodeSpec::is_home);
     let node = node.unwrap_or(0);
-    let bytes = (spec.memory_mib << 20) as f64;
     let faults = bytes / BLOCK_BYTES as f64 * if huge_pages { 1.0 } else { BLOCK_PAGES as f64 };
     let lines_ns = 2.0 * bytes / LINE_BYTES * machine.line_ns(node, node, 1);
     (lines_ns + faults * machine.kernel.fault_ns as f64) / 1e9

@@ -75,7 +75,11 @@ impl<'a> Layout<'a> {
 
     /// The static placement that threads and memory begin with, if any.
     fn begins_tied(&self) -> Option<Tie> {
-        match (self.tie, self.process.start) {
+        self.tied(self.process.start)
+    }
+
+    fn tied(&self, start: Start) -> Option<Tie> {
+        match (self.tie, start) {
             (tie @ (Tie::Bind | Tie::Inverse), _) => Some(tie),
             (Tie::Free, Start::Placed) => Some(Tie::Bind),
             (Tie::Free, Start::Inverse) => Some(Tie::Inverse),
@@ -115,6 +119,41 @@ impl<'a> Layout<'a> {
             Start::FirstTouch | Start::Placed | Start::Inverse => slice_node[0],
         }
     }
+
+    /// The node on which a block of memory lies at the start that some threads go over.
+    ///
+    /// Tied, each slice lies with its thread; where all go over all of it, it lies on their nodes in turn.
+    #[must_use]
+    pub fn memory_of(&self, block: usize, users: &Users<'_>) -> usize {
+        if self.tie == Tie::Interleave {
+            return self.nodes[block % self.nodes.len()];
+        }
+        match (self.tied(users.start), users.start) {
+            (Some(tied), _) => {
+                let all = users.nodes[block % users.nodes.len()];
+                let with = if users.is_sliced { users.owner } else { all };
+                self.mirrored(tied, with, if users.is_sliced { 1 } else { users.nodes.len() })
+            }
+            (_, Start::OneNode) => self.nodes[0],
+            (_, Start::OwnThread) => users.owner,
+            _ => users.first,
+        }
+    }
+}
+
+/// Who goes over memory that some threads of a process have: the nodes where they start.
+#[derive(Clone, Copy, Debug)]
+pub struct Users<'a> {
+    /// The thread's whose slice the block is in.
+    pub owner: usize,
+    /// The first thread's.
+    pub first: usize,
+    /// All of them, each once.
+    pub nodes: &'a [usize],
+    /// Somebody goes over slices.
+    pub is_sliced: bool,
+    /// Where it lies at the start, if nothing is tied.
+    pub start: Start,
 }
 
 /// Indices of nodes that tasks can be on, and memory too.

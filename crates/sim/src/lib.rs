@@ -4,7 +4,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`machine`] | machine files |
-//! | [`workload`] | workload files: processes, threads, phases |
+//! | [`workload`] | workload files: processes, threads, phases; rt-app's |
 //! | [`fabric`] | memory controllers and links, and the waiting there |
 //! | [`initial`] | how long memory is touched before that |
 //! | [`layout`] | which memory and which CPUs each thread begins with |

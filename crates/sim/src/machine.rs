@@ -289,6 +289,8 @@ pub(crate) struct Speeds {
     miss: Vec<f64>,
     /// Of a line, by how many are busy, what does not depend on where it is.
     work_ns: Vec<f64>,
+    /// By how many are busy, how much longer computing takes than alone.
+    computing: Vec<f64>,
 }
 
 impl Speeds {
@@ -313,6 +315,7 @@ impl Speeds {
             cached: line(cached_ns),
             miss: all().map(|(from, to)| machine.miss_ns(from, to, huge_pages)).collect(),
             work_ns: alone.iter().map(|alone| machine.cpu.work_ns * alone).collect(),
+            computing: alone.iter().map(|ns| ns / alone[0]).collect(),
         }
     }
 
@@ -338,6 +341,11 @@ impl Speeds {
     fn of_line(&self, line: &[f64], how: How) -> f64 {
         let busy = how.busy as usize - 1;
         line[usize::from(!how.writes) * self.threads + busy] - self.work_ns[busy] * (1.0 - how.work)
+    }
+
+    /// How much longer a thread computes, without memory, than alone on its core, with so many busy there.
+    pub(crate) fn computing(&self, busy: u32) -> f64 {
+        self.computing[busy as usize - 1]
     }
 
     pub(crate) fn miss_ns(&self, from: usize, to: usize) -> f64 {

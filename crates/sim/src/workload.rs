@@ -16,6 +16,8 @@
 
 mod files;
 mod length;
+pub mod programs;
+mod rtapp;
 mod share;
 mod sound;
 mod steps;
@@ -28,6 +30,7 @@ use crate::machine::LINE_BYTES;
 use crate::wrong::{self, Wrong};
 pub(crate) use files::Found;
 pub use files::{FilePart, FileSpec, FileStart};
+use programs::Programs;
 pub(crate) use steps::Pace;
 
 /// Workloads that come with numaherd, under the names of the real ones.
@@ -124,6 +127,9 @@ pub struct ProcessSpec {
     pub rounds: Option<u32>,
     /// What each thread does, one after the other.
     pub phase: Vec<PhaseSpec>,
+    /// Instead: what its threads do, each kind something of its own. Threads and memory are then as many.
+    #[serde(skip)]
+    pub programs: Option<Box<Programs>>,
 }
 
 /// Threads of all processes together. Guessed: what a few GiB hold.
@@ -178,6 +184,9 @@ pub enum Part {
     SharedPart,
     /// A file, or a part of one.
     File,
+    /// None: it only computes.
+    #[serde(skip)]
+    Nothing,
 }
 
 /// Passes over memory.
@@ -273,6 +282,7 @@ impl ProcessSpec {
             Part::Slice | Part::NextSlice => (1.0 - self.shared) / slices as f64,
             Part::SharedPart => self.shared / slices as f64,
             Part::File => 1.0 / self.file_parts(phase, slices) as f64,
+            Part::Nothing => 0.0,
         };
         phase.range.map_or(part, |Pair(from, to)| part * (to - from))
     }
@@ -365,14 +375,18 @@ impl Workload {
             process.threads_per_cpu = process.threads_per_cpu.map(|per_cpu| per_cpu * share);
             process.copies = processes;
         }
-        if let Some(threads) = to.threads {
+        for process in &mut self.process {
+            process.resize_programs(to)?;
+        }
+        let is_shared_out = self.process.iter().all(|process| process.programs.is_none());
+        if let Some(threads) = to.threads.filter(|_| is_shared_out) {
             let each = share::out(&self.name, threads, &self.process)
                 .map_err(|problem| SimError::Unfit { problem })?;
             for (process, threads) in self.process.iter_mut().zip(each) {
                 (process.threads, process.threads_per_cpu) = (Some(threads), None);
             }
         }
-        for process in &mut self.process {
+        for process in self.process.iter_mut().filter(|process| process.programs.is_none()) {
             if let Some(bytes) = to.size_bytes {
                 process.memory_mib = bytes.div_ceil(1 << 20).max(2);
             }
@@ -458,10 +472,13 @@ impl Workload {
         Err(SimError::Unfit { problem })
     }
 
-    /// Bytes that all threads go over, on a machine of so many CPUs.
+    /// Bytes that all threads go over, on a machine of so many CPUs, if nothing ends them before.
     #[must_use]
     pub fn bytes(&self, cpus: usize) -> f64 {
         let of = |process: &ProcessSpec| {
+            if let Some(programs) = &process.programs {
+                return programs.bytes();
+            }
             let threads = process.threads_on(cpus);
             let slices = process.slices(threads).last().map_or(1, |last| last + 1);
             let pass = |phase: &PhaseSpec| {

@@ -14,7 +14,7 @@ use crate::simulation::parts;
 
 #[derive(Args)]
 pub struct Simulate {
-    /// The workload: a name, or the path of a .toml file
+    /// The workload: a name, or the path of a .toml file or of rt-app's .json
     #[arg(value_name = "WORKLOAD")]
     pub workload: String,
     /// Machine: a name, a .toml file, hwloc's .xml, topology's .json, a captured folder, or a text

@@ -100,7 +100,9 @@ impl TypedValueParser for SubjectParser {
         text: &OsStr,
     ) -> Result<Subject, Error> {
         match text.to_str() {
-            Some(path) if path.ends_with(".toml") => Ok(Subject::Own(path.into())),
+            Some(path) if path.ends_with(".toml") || path.ends_with(".json") => {
+                Ok(Subject::Own(path.into()))
+            }
             _ => names().parse_ref(command, arg, text).map(Subject::Known),
         }
     }

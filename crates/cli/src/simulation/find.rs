@@ -70,6 +70,7 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
     let workload = match Workload::built_in(name) {
         Some(workload) => workload?,
         None if name.ends_with(".toml") => Workload::parse(&stem(name), name, &read(name)?)?,
+        None if name.ends_with(".json") => rt_app(name)?,
         None if name == "pft" => {
             misuse!("pft has options of its own: begin with it, as in simulate pft --machine M")
         }
@@ -77,7 +78,7 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
         None => {
             let known: Vec<&str> = Workload::names().collect();
             misuse!(
-                "unknown workload '{name}': give one of {}, or the path of a .toml file",
+                "unknown workload '{name}': give one of {}, or the path of a .toml file or of rt-app's .json",
                 known.join(", ")
             );
         }
@@ -89,6 +90,21 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
         ..Parameters::default()
     };
     Ok(workload.resized(parameters)?)
+}
+
+/// What rt-app would run. Says what is passed over of it that might matter elsewhere.
+fn rt_app(path: &str) -> Result<Workload> {
+    let workload = Workload::parse_rt_app(&stem(path), path, &read(path)?)?;
+    let programs = workload.process.iter().filter_map(|process| process.programs.as_ref());
+    let passed_over: Vec<&str> =
+        programs.flat_map(|programs| &programs.passed_over).map(String::as_str).collect();
+    if !passed_over.is_empty() {
+        say!(
+            "numaherd: {path}: {} passed over: all tasks weigh the same here",
+            passed_over.join(", ")
+        );
+    }
+    Ok(workload)
 }
 
 /// What is compared: a user's own workload as it stands in its file, or one of the emulated machine.

@@ -131,6 +131,13 @@ impl Job<'_> {
             converged: None,
             moves: moves::kernel::told(&sim),
         });
+        if let Some(places) = sim.stuck() {
+            bail!(
+                "{} under {} ends in nothing: its threads wait for each other for ever, {places}",
+                self.workload.name,
+                self.placement
+            )
+        }
         if run.unfinished {
             bail!(
                 "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times or \

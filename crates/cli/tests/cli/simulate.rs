@@ -85,6 +85,73 @@ fn the_documentation_s_own_files_run() {
     assert!(output(&words).contains("my-workload on sim:my"));
 }
 
+/// The rt-app file of docs/simulator.md is the one that comes with numaherd; every placement and every way to look at
+/// a run takes it.
+#[test]
+fn the_documentation_s_rt_app_file_runs() {
+    let page = std::fs::read_to_string(repository("docs/simulator.md")).unwrap();
+    let block = page.split("```json\n").nth(1).unwrap().split("```").next().unwrap();
+    let path = repository("workloads/rt-app/teams.json");
+    assert_eq!(block, std::fs::read_to_string(&path).unwrap());
+    let path = path.display().to_string();
+    let placements = "off,bind,inverse,interleave,autonuma,numacore-v18,balancenuma,mainline,herd";
+    for thp in ["on", "off"] {
+        let words = ["simulate", &path, "--machine", "numacore", "--placement", placements];
+        let more = ["--thp", thp, "--callgraph", "-o", "json"];
+        let words: Vec<String> = words.iter().chain(&more).map(ToString::to_string).collect();
+        let told = output(&words);
+        assert_eq!(told, output(&words));
+        let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let all = json["placements"].as_array().unwrap();
+        assert_eq!(all.len(), placements.split(',').count());
+        for placement in all {
+            assert_eq!(placement["throughput"]["unit"], "operations/s", "{placement}");
+        }
+        let seconds = |i: usize| all[i]["seconds"]["median"].as_f64().unwrap();
+        let local = |i: usize| all[i]["local_share"].as_f64().unwrap();
+        // Bound, they are done sooner than with their memory elsewhere, and so they are with herd than without.
+        assert!(1.1 * seconds(1) < seconds(2) && 1.1 * seconds(8) < seconds(0), "{json}");
+        assert!(local(1) > 0.9 && local(2) < 0.1, "{json}");
+    }
+    let compare = ["compare", &path, "--on", "sim:numacore", "--runs", "1"];
+    let table = output(&compare.map(String::from));
+    assert!(table.contains("teams on sim:numacore"), "{table}");
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, nodes] = ["t.json", "n.html"].map(|name| dir.path().join(name));
+    let shown = [&trace, &nodes].map(|path| path.display().to_string());
+    let one = ["simulate", &path, "--machine", "2x4", "--placement", "herd"];
+    let one = [&one[..], &["--trace", &shown[0], "--html", &shown[1]]].concat();
+    run(&mut numaherd(&one)).ends_with(0);
+    assert!(trace.exists() && nodes.exists());
+}
+
+/// What is passed over, what is wrong, and what never ends is told in a line.
+#[test]
+fn an_rt_app_file_that_cannot_run_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let words = |path: &str, more: &[&str]| {
+        let words = ["simulate", path, "--machine", "2x4", "--placement", "off"];
+        words.iter().chain(more).map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let ends = |text: &str, more: &[&str]| {
+        let path = written(&dir, "f.json", text);
+        let words = words(&path, more);
+        run(&mut numaherd(&words.iter().map(String::as_str).collect::<Vec<_>>()))
+    };
+    let task =
+        |events: &str| format!("{{\n\"tasks\": {{ \"a\": {{ \"loop\": 2, {events} }} }}\n}}");
+    let nice = ends(&task("\"priority\": -5, \"run\": 100"), &[]).ends_with(0);
+    assert!(nice.stderr.contains("f.json: priority passed over"), "{}", nice.stderr);
+    ends(&task("\"run\": true"), &[]).refuses(1, &["f.json:2: expected tasks.a.run", "found true"]);
+    ends(&task("\"fork\": \"b\""), &[]).refuses(1, &["f.json:2", "fork is not simulated"]);
+    ends(&task("\"suspend\": \"\""), &[])
+        .refuses(1, &["wait for each other for ever, 1 at the condition a"]);
+    ends(&task("\"cpus\": [8], \"run\": 1"), &[]).refuses(1, &["tasks.a.cpus has CPU 8"]);
+    ends(&task("\"run\": 1"), &["--size", "64M"]).refuses(1, &["--size", "this one has 0"]);
+    let placed = ["compare", "f.json", "--on", "lab"];
+    run(&mut numaherd(&placed)).refuses(2, &["sim:"]);
+}
+
 /// The call graph shows where tasks block, and its JSON stands beside the comparison.
 #[test]
 fn a_call_graph_shows_where_tasks_block() {

@@ -5,19 +5,18 @@
 //! Tasks that are there from the start begin one after the other; `turn_end` of one that has not
 //! begun says when. A process that comes later touches its memory first itself, in its own time.
 
-use std::collections::VecDeque;
-
 use numaherd_model::{CpuId, CpuSet, Nanos, ProcessId, Spent, TaskId};
 
 use super::retiming::NEVER_NS;
 use super::{
-    BLOCK_BYTES, BLOCK_PAGES, Block, Event, Process, Rest, Seen, Sim, Span, State, Task, accesses,
+    BLOCK_BYTES, BLOCK_PAGES, Block, Event, Lock, Process, Rest, Seen, Sim, Span, State, Task,
+    accesses,
 };
-use crate::account::{LockUse, Place};
+use crate::account::Place;
 use crate::layout::Layout;
 use crate::machine::LINE_BYTES;
 use crate::rmap::Mutex;
-use crate::workload::{ProcessSpec, Workload};
+use crate::workload::{PhaseSpec, ProcessSpec, Workload};
 use crate::{SimError, initial};
 
 /// Between two threads' starts. Guessed: the time to create one.
@@ -139,7 +138,7 @@ impl Sim {
     }
 
     /// What it takes to touch memory first: before the run, or in the time of the first thread.
-    fn touch_first(&mut self, spec: &ProcessSpec) {
+    pub(super) fn touch_first(&mut self, spec: &ProcessSpec) {
         let huge_pages = self.options.huge_pages;
         if spec.at_once.is_none() && spec.after.is_none() {
             let initial = initial::seconds(&self.machine, spec, self.options.tie, huge_pages);
@@ -167,6 +166,9 @@ impl Sim {
         spec: &ProcessSpec,
         part: (usize, usize),
     ) -> Result<(), SimError> {
+        if let Some(programs) = &spec.programs {
+            return self.add_programs(kind, spec, programs);
+        }
         let layout = Layout::new(&self.machine, spec, self.options.tie, part);
         let threads = spec.threads_on(self.machine.cpus());
         let process = self.processes.len();
@@ -194,14 +196,12 @@ impl Sim {
             let slice = block.checked_sub(shared);
             let slice = slice.map(|block| ((block + 1) * slices).div_ceil(own) - 1);
             let wanted = layout.memory(block, slice, &slice_node);
-            let home = self.allocate(wanted, BLOCK_BYTES).ok_or_else(|| SimError::Unfit {
-                problem: format!(
-                    "the workload's memory does not fit the machine: process {process} needs {} MiB, \
-                     a block of 2 for each of {slices} threads at least, and finds room for {}: give --size or \
-                     --threads, or the machine more memory",
-                    (count as u64 * BLOCK_BYTES) >> 20,
-                    (block as u64 * BLOCK_BYTES) >> 20
-                ),
+            let home = self.allocate(wanted, BLOCK_BYTES).ok_or_else(|| {
+                no_room(
+                    process,
+                    (count, block),
+                    &format!("a block of 2 for each of {slices} threads"),
+                )
             })?;
             blocks.push(Block { home: home as u16, armed: false });
         }
@@ -209,35 +209,49 @@ impl Sim {
         for (phase, told) in phases.iter_mut().zip(&spec.phase) {
             phase.times = spec.passes(told, slices);
         }
-        self.processes.push(Process {
+        let lock = Lock::named("lock");
+        let new = self.new_process(spec, kind, part, (blocks, phases), vec![lock]);
+        let bytes = bytes as f64;
+        self.processes.push(Process { bytes, shared_bytes, shared, slices, copy, ..new });
+        Ok(())
+    }
+
+    /// One with these blocks, and what its threads do; nothing of it is shared.
+    pub(super) fn new_process(
+        &self,
+        spec: &ProcessSpec,
+        kind: usize,
+        part: (usize, usize),
+        (blocks, phases): (Vec<Block>, Vec<PhaseSpec>),
+        locks: Vec<Lock>,
+    ) -> Process {
+        let process = self.processes.len();
+        Process {
             id: ProcessId { tgid: process as u32 + 1, start: process as u64 + 1 },
             seen: vec![Seen::default(); blocks.len()],
+            bytes: blocks.len() as f64 * BLOCK_BYTES as f64,
             blocks,
-            bytes: bytes as f64,
-            shared_bytes,
-            shared,
-            slices,
+            shared_bytes: 0.0,
+            shared: 0,
+            slices: 1,
             phases,
             rounds: spec.rounds.unwrap_or(1),
             hinting_faults: spec.hinting_faults,
             scan_at: 0,
             rmap: Mutex::default(),
             waiting_at_barrier: Vec::new(),
-            holder: None,
-            waiting_for_lock: VecDeque::new(),
-            lock: LockUse::default(),
-            lock_since: 0,
-            alive: threads,
+            locks,
+            script: None,
+            alive: spec.threads_on(self.machine.cpus()),
             kind,
-            copy,
+            copy: 0,
             part,
             lines: 0.0,
             lines_per_operation: spec.lines_per_operation,
-        });
-        Ok(())
+        }
     }
 
-    fn add_task(&mut self, process: usize, slice: usize, cpu: usize, allowed: CpuSet) {
+    pub(super) fn add_task(&mut self, process: usize, slice: usize, cpu: usize, allowed: CpuSet) {
         let index = self.tasks.len();
         self.load[cpu] += 1;
         self.tasks.push(Task {
@@ -286,7 +300,7 @@ impl Sim {
     }
 
     /// CPUs of these nodes; all where there are none.
-    fn cpus_of(&self, nodes: Option<Vec<usize>>) -> CpuSet {
+    pub(super) fn cpus_of(&self, nodes: Option<Vec<usize>>) -> CpuSet {
         let wanted =
             |cpu: &usize| nodes.as_ref().is_none_or(|nodes| nodes.contains(&self.node_of[*cpu]));
         (0..self.node_of.len()).filter(wanted).map(|cpu| CpuId(cpu as u32)).collect()
@@ -299,5 +313,17 @@ impl Sim {
             return cpus;
         }
         (0..self.gone.len()).map(|cpu| CpuId(cpu as u32)).filter(there).collect()
+    }
+}
+
+/// So many blocks of a process, and so many that there is room for.
+pub(super) fn no_room(process: usize, (blocks, found): (usize, usize), at_least: &str) -> SimError {
+    SimError::Unfit {
+        problem: format!(
+            "the workload's memory does not fit the machine: process {process} needs {} MiB, {at_least} at least, \
+             and finds room for {}: give --size or --threads, or the machine more memory",
+            (blocks as u64 * BLOCK_BYTES) >> 20,
+            (found as u64 * BLOCK_BYTES) >> 20
+        ),
     }
 }

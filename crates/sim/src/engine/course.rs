@@ -26,6 +26,7 @@ impl Default for Course {
 
 impl Course {
     /// So much was done from one time to another.
+    #[inline]
     pub(crate) fn add(&mut self, from: u64, to: u64, bytes: f64, operations: f64) {
         // Nearly always; this is done for every block.
         let begins = (self.done.len() as u64).saturating_sub(1) * self.every_ns;
@@ -60,9 +61,12 @@ impl Course {
 }
 
 impl Sim {
-    /// Operations of each process that says what one is.
+    /// Operations of each process that says what one is: where its threads have phases of their own, a turn of one.
     pub(super) fn operations(&self) -> Vec<f64> {
-        let of = |process: &Process| Some(process.lines / process.lines_per_operation?);
+        let of = |process: &Process| match &process.script {
+            Some(script) => Some(script.turns as f64),
+            None => Some(process.lines / process.lines_per_operation?),
+        };
         self.processes.iter().filter_map(of).collect()
     }
 
@@ -73,11 +77,20 @@ impl Sim {
         self.course.add(since, self.now, lines * LINE_BYTES, operations);
     }
 
+    /// A thread has come to the end of a turn of a phase.
+    #[inline(never)]
+    pub(super) fn note_turn(&mut self) {
+        self.course.add(self.now, self.now, 0.0, 1.0);
+    }
+
     /// Seconds of an interval, and what was done a second in each from the start: operations, where a process says what
     /// one is, else bytes. The last interval may be shorter.
     #[must_use]
     pub fn course(&self) -> (f64, Vec<f64>) {
-        let is_told = self.processes.iter().any(|process| process.lines_per_operation.is_some());
+        let is_told = self
+            .processes
+            .iter()
+            .any(|process| process.lines_per_operation.is_some() || process.script.is_some());
         let every_ns = self.course.every_ns;
         let end = self.rest.iter().map(|task| task.ended).max().unwrap_or(0).max(self.now);
         let rate = |(interval, &(bytes, operations)): (u64, &(f64, f64))| {

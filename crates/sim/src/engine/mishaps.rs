@@ -43,7 +43,7 @@ impl Sim {
     }
 
     /// A running task ends with its block, any other at once.
-    fn vanish(&mut self, t: usize) {
+    pub(super) fn vanish(&mut self, t: usize) {
         match self.tasks[t].state {
             State::Done => return,
             State::Running => {
@@ -59,7 +59,8 @@ impl Sim {
             State::Asleep => {
                 let p = self.tasks[t].process;
                 self.processes[p].waiting_at_barrier.retain(|waiting| *waiting != t);
-                self.processes[p].waiting_for_lock.retain(|waiting| *waiting != t);
+                self.processes[p].locks.iter_mut().for_each(|lock| lock.forget(t));
+                self.processes[p].script.iter_mut().for_each(|script| script.forget(t));
             }
         }
         self.end_idle_task(t);

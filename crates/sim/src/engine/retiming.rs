@@ -18,6 +18,7 @@ pub(super) const NEVER_NS: u64 = 1 << 60;
 
 impl Sim {
     /// The task's block ends then.
+    #[inline]
     pub(crate) fn schedule_end(&mut self, t: usize, at: u64) {
         self.steps[self.tasks[t].cpu].ends = at;
         self.schedule(at, Event::Step(t as u32));

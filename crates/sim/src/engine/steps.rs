@@ -8,6 +8,27 @@ use crate::account::Place;
 use crate::machine::{How, LINE_BYTES};
 use crate::workload::Part;
 
+/// The lock of a process under which passes are made, where a phase has it so.
+const PASSES: usize = 0;
+
+impl Span {
+    /// Some blocks of so many bytes together, or the part of them that is told.
+    pub(super) fn of(
+        mut first: usize,
+        mut end: usize,
+        mut bytes: f64,
+        range: Option<Pair<f64>>,
+    ) -> Span {
+        if let Some(Pair(from, to)) = range {
+            let at = |part: f64| first + (part * (end - first) as f64).round() as usize;
+            let begin = at(from).min(end - 1);
+            (first, end, bytes) = (begin, at(to).max(begin + 1), bytes * (to - from));
+        }
+        let len = end - first;
+        Span { first: first as u32, len: len as u32, lines: bytes / len as f64 / LINE_BYTES }
+    }
+}
+
 impl Sim {
     /// What the task's phase goes over, from now on.
     fn begin_phase(&mut self, t: usize) {
@@ -26,7 +47,7 @@ impl Sim {
             part(shared, count - shared, own, slice as usize % slices)
         };
         let phase = &process.phases[task.phase as usize];
-        let (mut first, mut end, mut bytes) = match phase.memory {
+        let (first, end, bytes) = match phase.memory {
             Part::All => (0, count, process.bytes),
             Part::File => self.part_of_file(t, phase),
             Part::Slice => slice(rest.slice),
@@ -34,22 +55,21 @@ impl Sim {
             Part::SharedPart => {
                 part(0, shared, process.shared_bytes, (rest.slice + rest.round) as usize % slices)
             }
+            // Only who has events of its own does that, and never begins a phase here.
+            Part::Nothing => (0, 1, 0.0),
         };
-        if let Some(Pair(from, to)) = phase.range {
-            let at = |part: f64| first + (part * (end - first) as f64).round() as usize;
-            let begin = at(from).min(end - 1);
-            (first, end, bytes) = (begin, at(to).max(begin + 1), bytes * (to - from));
-        }
-        let len = end - first;
         let task = &mut self.tasks[t];
-        task.span =
-            Span { first: first as u32, len: len as u32, lines: bytes / len as f64 / LINE_BYTES };
+        task.span = Span::of(first, end, bytes, phase.range);
         task.phase_ns = self.now;
     }
 
     /// The running task goes on with its next block.
     pub(crate) fn begin_step(&mut self, t: usize) {
         if self.tasks[t].phase_ns == u64::MAX {
+            if self.processes[self.tasks[t].process].script.is_some() {
+                self.follow_next(t);
+                return;
+            }
             self.begin_phase(t);
         }
         if self.tasks[t].block == 0 && !self.may_begin_pass(t) {
@@ -58,6 +78,10 @@ impl Sim {
         }
         let task = &mut self.tasks[t];
         let (p, cpu, span) = (task.process, task.cpu, task.span);
+        if self.processes[p].phases[task.phase as usize].memory == Part::Nothing {
+            self.compute(t);
+            return;
+        }
         let mut cost_ns = std::mem::take(&mut task.debt_ns);
         let resumed = task.lines_left > 0.0;
         let mut lines = if resumed { std::mem::take(&mut task.lines_left) } else { span.lines };
@@ -148,40 +172,14 @@ impl Sim {
     fn may_begin_pass(&mut self, t: usize) -> bool {
         let task = &self.tasks[t];
         let process = &mut self.processes[task.process];
-        if !process.phases[task.phase as usize].lock || process.holder == Some(t) {
+        if !process.phases[task.phase as usize].lock || process.locks[PASSES].is_held_by(t) {
             return true;
         }
-        if process.holder.is_none() {
-            self.take_lock(task.process, t, 0);
-            return true;
-        }
-        process.waiting_for_lock.push_back(t);
-        false
-    }
-
-    fn take_lock(&mut self, p: usize, t: usize, waited_ns: u64) {
-        let process = &mut self.processes[p];
-        process.holder = Some(t);
-        process.lock.take(waited_ns);
-        process.lock_since = self.now;
-    }
-
-    fn release_lock(&mut self, t: usize) {
-        let p = self.tasks[t].process;
-        let process = &mut self.processes[p];
-        if process.holder != Some(t) {
-            return;
-        }
-        process.lock.held_ns += self.now - process.lock_since;
-        process.holder = None;
-        if let Some(next) = process.waiting_for_lock.pop_front() {
-            self.take_lock(p, next, self.now - self.tasks[next].since);
-            self.schedule(self.now, Event::Wake(next as u32));
-        }
+        process.locks[PASSES].ask(t, self.now)
     }
 
     /// How many threads of the CPU's core are busy, with the one that is about to be.
-    fn busy_threads(&self, cpu: usize) -> u32 {
+    pub(super) fn busy_threads(&self, cpu: usize) -> u32 {
         let threads = self.machine.cpu.threads_per_core as usize;
         let first = cpu / threads * threads;
         let others = (first..first + threads).filter(|&other| other != cpu);
@@ -198,6 +196,10 @@ impl Sim {
     /// next.
     pub(crate) fn interrupt(&mut self, t: usize) {
         let step = std::mem::take(&mut self.steps[self.tasks[t].cpu]);
+        if self.tasks[t].phase_ns == u64::MAX {
+            // Between two events: it comes to the next where it goes.
+            return;
+        }
         let left = if self.pause_move(t) {
             step.lines
         } else {
@@ -213,17 +215,19 @@ impl Sim {
 
     /// Counts lines and time of a step.
     fn count(&mut self, t: usize, step: Step) {
-        if let Some((class, alone_ns)) = step.class {
-            self.fabric.leave(class, alone_ns);
-            let work_ns = self.now.saturating_sub(step.lines_from);
-            let alone_ns = (step.lines * alone_ns * step.jitter).ceil() as u64;
-            let computing_ns = alone_ns.min(work_ns);
-            if work_ns > 0 {
-                self.account.add(Place::Computing, computing_ns);
-            }
-            if work_ns > computing_ns {
-                self.account.add(Place::Full, work_ns - computing_ns);
-            }
+        let Some((class, alone_ns)) = step.class else {
+            self.count_computing(t, step);
+            return;
+        };
+        self.fabric.leave(class, alone_ns);
+        let work_ns = self.now.saturating_sub(step.lines_from);
+        let alone_ns = (step.lines * alone_ns * step.jitter).ceil() as u64;
+        let computing_ns = alone_ns.min(work_ns);
+        if work_ns > 0 {
+            self.account.add(Place::Computing, computing_ns);
+        }
+        if work_ns > computing_ns {
+            self.account.add(Place::Full, work_ns - computing_ns);
         }
         if !step.is_cached {
             self.bring(self.tasks[t].cpu, step.lines);
@@ -271,7 +275,11 @@ impl Sim {
     }
 
     fn end_pass(&mut self, t: usize, over: bool) {
-        self.release_lock(t);
+        if self.processes[self.tasks[t].process].script.is_some() {
+            self.end_work(t, over);
+            return;
+        }
+        self.release_lock(t, PASSES);
         let task = &mut self.tasks[t];
         let process = &mut self.processes[task.process];
         let phase = &process.phases[task.phase as usize];
@@ -319,14 +327,14 @@ impl Sim {
         }
     }
 
-    fn end_task(&mut self, t: usize) {
+    pub(super) fn end_task(&mut self, t: usize) {
         self.sleep(t, Place::Sleeping);
         self.end_idle_task(t);
     }
 
     /// A task that is on no CPU and in no queue ends.
     pub(super) fn end_idle_task(&mut self, t: usize) {
-        self.release_lock(t);
+        self.release_locks(t);
         self.tasks[t].state = State::Done;
         self.rest[t].ended = self.now;
         self.exited += u64::from(self.rest[t].faulted);

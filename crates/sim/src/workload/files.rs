@@ -84,7 +84,7 @@ impl PhaseSpec {
     /// Whether each slice has a part of its own of what it goes over.
     pub(super) fn is_shared_out(&self) -> bool {
         match self.memory {
-            Part::All => false,
+            Part::All | Part::Nothing => false,
             Part::File => self.part == Some(FilePart::Slice),
             Part::Slice | Part::NextSlice | Part::SharedPart => true,
         }

@@ -16,8 +16,16 @@ impl Workload {
     /// Worked example: two threads that write 1 GiB each a thousand times, on one CPU at a nanosecond a line of 64
     /// bytes: 2000 x 16.8 ms, 34 s, of which nine tenths are sure.
     fn least_seconds(&self, cpus: usize, line_ns: f64) -> f64 {
-        let going_over = self.bytes(cpus) / LINE_BYTES * line_ns / 1e9 / cpus as f64;
+        // Of one that something may end sooner, what it goes over says nothing.
+        let ends_alone = self.process.iter().all(|process| {
+            process.programs.as_ref().is_none_or(|programs| programs.duration.is_none())
+        });
+        let bytes = if ends_alone { self.bytes(cpus) } else { 0.0 };
+        let going_over = bytes / LINE_BYTES * line_ns / 1e9 / cpus as f64;
         let of_time = self.process.iter().map(|process| {
+            if let Some(programs) = &process.programs {
+                return programs.least_seconds();
+            }
             let phases = process.phase.iter().filter_map(|phase| phase.seconds);
             f64::from(process.rounds.unwrap_or(1)) * phases.sum::<f64>()
         });

@@ -35,7 +35,7 @@ impl Pace {
     }
 
     /// For a line of a phase.
-    fn of_line(&self, phase: &PhaseSpec) -> f64 {
+    pub(super) fn of_line(&self, phase: &PhaseSpec) -> f64 {
         let line_ns = self.line_ns - self.work_ns * (1.0 - phase.work);
         phase.compute_ns + if phase.scattered { self.miss_ns } else { line_ns }
     }
@@ -142,6 +142,9 @@ impl Workload {
         let share = (cpus as f64 / tasks).min(1.0);
         let of_files = self.file_blocks(cpus);
         let of = |process: &ProcessSpec| {
+            if let Some(programs) = &process.programs {
+                return programs.steps(pace);
+            }
             let threads = process.threads_on(cpus);
             let slices = process.slices_of(threads);
             let steps = |phase: &PhaseSpec| match phase.seconds {
@@ -169,7 +172,7 @@ impl Workload {
         let problem = format!(
             "its threads go over {steps:.0} blocks of 2 MiB, or parts of one, and no more than {MOST_STEPS} are \
              simulated, which takes ten minutes: give --loops or --size, or its phases fewer times or seconds or a wider \
-             range"
+             range, or an rt-app file less global.duration or longer periods"
         );
         Err(SimError::Unfit { problem })
     }
