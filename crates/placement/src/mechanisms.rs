@@ -13,7 +13,8 @@ pub struct Mechanisms {
     /// Where most of a process's memory is huge pages of the reserve, its accesses are sampled. (It is whoever
     /// looks that samples them.)
     pub accesses: bool,
-    /// Accesses to memory that faults are sampled, too. (It is whoever looks that samples them.)
+    /// Accesses to memory that faults are sampled, too, where the kernel's scans are left as they are. (It is whoever looks
+    /// that samples them.)
     pub samples: bool,
     /// Memory that several processes map is one thing. (It is whoever looks that tells.)
     pub objects: bool,

@@ -176,6 +176,8 @@ impl Runner {
         interrupted: Arc<AtomicBool>,
     ) -> Result<(Runner, Option<Child>)> {
         let parts = parts(args);
+        // Beside quick scans samples say little that is new.
+        let sampled = Sampled { reserve: parts.accesses, rest: parts.samples && !tunes(args) };
         let (mut topology, known) = latencies::here(args.measured.as_deref())?;
         let (mut latencies, most) = known.map(|known| (known.latencies, known.most)).unzip();
         latencies = latencies.filter(|_| parts.latencies);
@@ -193,7 +195,7 @@ impl Runner {
         let traffic = traffic::counters(&topology, &most, |story| say!("numaherd: {story}"));
         let child = start(&args.command, session.run())?;
         // Files are open by now, and the command has what its user has.
-        privileges::give_up(tunes(args), Sampled { reserve: parts.accesses, rest: parts.samples })?;
+        privileges::give_up(tunes(args), sampled)?;
         if let Some(child) = &child {
             targets.add(child.id())?;
         }
@@ -203,8 +205,8 @@ impl Runner {
             // Nobody is known to be busy yet.
             targets: first.named,
             faults,
-            accesses: (parts.accesses || parts.samples).then(numaherd_sampling::sampler).flatten(),
-            sampled: Sampled { reserve: parts.accesses, rest: parts.samples },
+            accesses: (sampled.reserve || sampled.rest).then(numaherd_sampling::sampler).flatten(),
+            sampled,
             latencies,
             traffic,
             journal: session.journal(),

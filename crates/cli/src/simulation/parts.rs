@@ -106,7 +106,7 @@ pub fn sampled(placement: SimPlacement, without: &[String]) -> Sampled {
     let parts = what_is_left(placement, without);
     parts.map_or_else(Sampled::default, |parts| Sampled {
         reserve: parts.accesses,
-        rest: parts.samples,
+        rest: parts.samples && placement == SimPlacement::HerdUntuned,
     })
 }
 

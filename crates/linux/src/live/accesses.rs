@@ -44,6 +44,12 @@ const AGE: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(10_000_000_000));
 const AGAIN: Nanos = Nanos(100_000_000);
 const AGAIN_PART: u64 = 50;
 
+/// A thread that is found at the same huge page all the time has come again after so long. Guessed.
+const STAYS: Nanos = Nanos(1_000_000_000);
+
+/// And from then on nothing is known of it.
+const FORGOTTEN: Nanos = Nanos(10_000_000_000);
+
 /// The sampler, and whom it looks at.
 #[derive(Default)]
 pub struct Accesses {
@@ -54,6 +60,8 @@ pub struct Accesses {
     settled: bool,
     watched: BTreeMap<ProcessId, Known>,
     drained: Vec<Access>,
+    /// Where each thread was found last, and since when.
+    visits: BTreeMap<u32, (u64, Nanos)>,
 }
 
 /// A process's mappings, and until when that is good.
@@ -144,8 +152,8 @@ impl Accesses {
         }
     }
 
-    /// Adds what was found since the last time: of each thread each huge page once, for more would say no more,
-    /// and is dear to add up.
+    /// Adds what was found since the last time: of each thread each huge page once for each time it comes there, for more
+    /// would say no more, and is dear to add up; and would look as if nobody else had been there between two times.
     pub fn hear(
         &mut self,
         system: &mut dyn System,
@@ -163,7 +171,11 @@ impl Accesses {
         source.drain(&mut self.drained);
         self.drained.sort_by_key(|access| access.time);
         let mut known = BTreeSet::new();
-        self.drained.retain(|access| known.insert((access.tid, start(access))));
+        let visits = &mut self.visits;
+        self.drained
+            .retain(|access| comes(visits, access) && known.insert((access.tid, start(access))));
+        let newest = self.drained.last().map_or(Nanos(0), |access| access.time);
+        self.visits.retain(|_, (_, time)| newest.since(*time) < FORGOTTEN);
         for (process, known) in &mut self.watched {
             let mut own = self.drained.iter().filter(|a| a.tgid == process.tgid).peekable();
             if own.peek().is_none() {
@@ -184,6 +196,17 @@ impl Accesses {
             faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
         }
     }
+}
+
+/// Whether a thread was elsewhere before, or comes to where it was a while ago.
+fn comes(visits: &mut BTreeMap<u32, (u64, Nanos)>, access: &Access) -> bool {
+    let piece = start(access);
+    let visit = visits.entry(access.tid).or_insert((u64::MAX, access.time));
+    let stays = visit.0 == piece && access.time.since(visit.1) < STAYS;
+    if !stays {
+        *visit = (piece, access.time);
+    }
+    !stays
 }
 
 /// The address at which it is looked where the page is.
@@ -322,6 +345,18 @@ mod tests {
         assert_eq!(of("1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), Some(Kind::Faults));
         assert_eq!(of("1000 bind:0 anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
         assert_eq!(of("1000 default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
+    }
+
+    #[test]
+    fn a_thread_that_stays_at_a_page_counts_once_a_second() {
+        let mut visits = BTreeMap::new();
+        let mut at = |ms: u64, tid, address| {
+            let time = Nanos(ms * 1_000_000);
+            comes(&mut visits, &Access { time, tid, tgid: 1, cpu: CpuId(0), address })
+        };
+        assert!(at(0, 1, 0x20_0000) && at(5, 2, 0x20_0000));
+        assert!(!at(10, 1, 0x20_1000) && !at(999, 1, 0x3f_ffff) && at(1000, 1, 0x20_0000));
+        assert!(at(1010, 1, 0x40_0000) && at(1020, 1, 0x20_0000), "it came back");
     }
 
     /// The file behind a mapping is not its own, and is no range of its own.
