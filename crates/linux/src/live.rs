@@ -166,8 +166,10 @@ impl LiveMachine {
     /// # Errors
     /// The kernel's stream cannot be read.
     pub fn listen(&mut self) -> Result<&[HintingFault], WorldError> {
-        if let Some(source) = self.faults.as_mut().filter(|_| self.heard.len() < MOST_HEARD) {
-            source.drain(&mut self.heard).map_err(unheard)?;
+        if self.heard.len() < MOST_HEARD {
+            if let Some(source) = &mut self.faults {
+                source.drain(&mut self.heard).map_err(unheard)?;
+            }
             self.accesses.hear(self.system.as_mut(), &self.topology, &mut self.heard);
         }
         Ok(&self.heard)
@@ -467,10 +469,12 @@ impl Observe for LiveMachine {
             kernel_tiering,
             costs: Costs { page_move: self.mover.page_move(), fault: self.fault },
         };
-        match &mut self.faults {
-            Some(source) => {
+        match self.faults.is_some() || self.accesses.tells_all() {
+            true => {
                 faults.append(&mut self.heard);
-                source.drain(faults).map_err(unheard)?;
+                if let Some(source) = &mut self.faults {
+                    source.drain(faults).map_err(unheard)?;
+                }
                 self.aside.hear(faults);
                 self.accesses.hear(self.system.as_mut(), &self.topology, faults);
                 let sampled = self.sampled_processes(&snapshot.tasks);
@@ -480,7 +484,7 @@ impl Observe for LiveMachine {
                 }
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
-            None => {
+            false => {
                 let memory = self.system.as_mut();
                 resident::fill(memory, &mut snapshot, &mut self.policies).map_err(read_error)?;
             }

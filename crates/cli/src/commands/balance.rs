@@ -188,7 +188,8 @@ impl Runner {
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
         let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
-        say!("numaherd: evidence: {evidence}");
+        let beside = if sampled.rest { "; and samples of accesses" } else { "" };
+        say!("numaherd: evidence: {evidence}{beside}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
         let most = most.filter(|_| parts.bandwidth).unwrap_or_default();

@@ -31,6 +31,35 @@ fn without_bpf_processes_and_their_memory_are_brought_together() {
     bench.left_nothing();
 }
 
+/// The kernel's balancing is off, as databases want it, and stays off: sampled accesses tell which thread uses which part
+/// of memory that is all on one node, and it is brought to them.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn where_the_kernel_does_not_balance_accesses_tell_who_uses_what() {
+    let bench = Bench::new();
+    let script = format!(
+        "echo 0 > /proc/sys/kernel/numa_balancing
+         {0} balance --log log -- \
+             {0} bench numa02 --start one-node --size 32M --seconds 8 2>&1 > /dev/null | tee told
+         cat /proc/sys/kernel/numa_balancing > mode; grep numa_hint_faults /proc/vmstat > faults",
+        program()
+    );
+    let words = ["lab", "run", "--no-distance", "--timeout", "150"];
+    run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
+    let log = bench.shared("log");
+    assert_eq!(bench.shared("mode").trim(), "0");
+    assert!(bench.shared("faults").lines().all(|line| line.ends_with(" 0")), "{log}");
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let states = lines.iter().filter(|line| line["event"] == "state");
+    assert!(states.clone().all(|line| line["faults"] == 0), "{log}");
+    let of = |what: &str| states.clone().filter_map(|line| line[what].as_u64()).max();
+    assert!(of("samples") > Some(0) && of("strength_permille") >= Some(900), "{log}");
+    // Half of 32 MiB is used on the other node; a few pieces are of the threads on either side of where that ends.
+    let moved = lines.iter().filter_map(|line| line["outcome"]["moved"].as_u64()).sum::<u64>();
+    assert!(moved >= 3000, "{moved} {log}");
+    bench.left_nothing();
+}
+
 /// Huge pages of the reserve take no hinting faults: their accesses are sampled, and threads come to their
 /// memory or it to them. Also by who gives up what it need not have, where the kernel asks for more than usual.
 #[test]

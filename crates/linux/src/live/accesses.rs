@@ -117,6 +117,11 @@ impl Accesses {
         hidden.cause == Unseen::Hugetlb && samples
     }
 
+    /// Whether everybody's accesses are sampled, as far as is known: then nobody else need tell who uses what.
+    pub fn tells_all(&self) -> bool {
+        self.sampled.rest && self.source.is_some() && self.refused.is_none()
+    }
+
     /// Why accesses cannot be sampled after all.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()

@@ -7,7 +7,7 @@ use numaherd_model::{AccessSource, FaultSource, Journal, Latencies, Nanos, Proce
 pub struct Sampled {
     /// That of processes most of whose memory is huge pages of the reserve, and takes no faults.
     pub reserve: bool,
-    /// Everybody's who is busy, beside its faults.
+    /// Everybody's who is busy, beside its faults, or in their place where there are none.
     pub rest: bool,
 }
 
@@ -16,7 +16,7 @@ pub struct LiveOptions {
     /// Processes to look after, with their descendants. By their start too: a pid may be another's by
     /// now.
     pub targets: Vec<ProcessId>,
-    /// Hinting faults; without them, evidence is where the pages of each process lie.
+    /// Hinting faults; without them, evidence is samples of accesses, and without those where the pages of each process lie.
     pub faults: Option<Box<dyn FaultSource>>,
     /// Samples of accesses; without them, processes most of whose memory takes no faults are left alone.
     pub accesses: Option<Box<dyn AccessSource>>,
