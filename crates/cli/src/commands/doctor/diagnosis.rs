@@ -352,6 +352,12 @@ impl Facts {
                 (State::Limited, "places tasks by hinting faults, moves no pages")
             }
             (_, _, true) => (State::Ok, "places tasks and pages by hinting faults"),
+            (_, _, false) if self.sampling.is_ok() && self.tiering() => {
+                (State::Limited, "places tasks by sampled accesses, moves no pages")
+            }
+            (_, _, false) if self.sampling.is_ok() => {
+                (State::Ok, "places tasks and pages by sampled accesses")
+            }
             (_, _, false) => (State::Limited, "places whole processes by where their pages lie"),
         };
         let balance = row("balance", state, uses);

@@ -195,7 +195,12 @@ fn what_commands_can_do_follows_from_the_facts() {
     let balance = |facts: &Facts| facts.abilities().remove(2);
     assert_eq!(balance(&with(|f| f.topology.nodes.truncate(1))).state, State::Missing);
     let no_bpf = with(|f| f.faults = Choice::Unavailable { reason: "x: y".into() });
-    assert!(balance(&no_bpf).uses.contains("whole processes"), "{:?}", balance(&no_bpf));
+    assert!(balance(&no_bpf).uses.contains("sampled accesses"), "{:?}", balance(&no_bpf));
+    let neither = with(|f| {
+        f.faults = Choice::Unavailable { reason: "x: y".into() };
+        f.sampling = Err("no".into());
+    });
+    assert!(balance(&neither).uses.contains("whole processes"), "{:?}", balance(&neither));
     assert!(balance(&with(|f| f.numa_balancing = Some(3))).uses.contains("no pages"));
     let status = no_bpf.abilities().remove(1);
     assert!(status.state == State::Limited && status.uses.contains("own counts"), "{status:?}");
