@@ -476,6 +476,7 @@ impl Observe for LiveMachine {
                     source.drain(faults).map_err(unheard)?;
                 }
                 self.aside.hear(faults);
+                self.accesses.learn(faults);
                 self.accesses.hear(self.system.as_mut(), &self.topology, faults);
                 let sampled = self.sampled_processes(&snapshot.tasks);
                 self.accesses.watch(&sampled, &self.topology.cpus());

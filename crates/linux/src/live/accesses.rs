@@ -39,10 +39,11 @@ const MOST_A_SECOND: u64 = 10_000;
 /// Bounds on how old knowledge of mappings may be: as old as the process was when they were read.
 const AGE: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(10_000_000_000));
 
-/// How soon mappings are read again for accesses to what was not mapped, at the least, and what part of the time that
-/// may take. Guessed.
+/// How soon mappings are read again for threads that began, or for accesses to what was not mapped, at the least; and what
+/// part of the time that may take in a process's first seconds, in which it lays out its memory. Guessed.
 const AGAIN: Nanos = Nanos(100_000_000);
 const AGAIN_PART: u64 = 50;
+const FIRST: Nanos = Nanos(10_000_000_000);
 
 /// A thread that is found at the same huge page all the time has come again after so long. Guessed.
 const STAYS: Nanos = Nanos(1_000_000_000);
@@ -157,6 +158,15 @@ impl Accesses {
         }
     }
 
+    /// Notes of these faults whether they were on huge pages.
+    pub fn learn(&mut self, faults: &[HintingFault]) {
+        let faults = if self.watched.is_empty() { &[] } else { faults };
+        for run in faults.chunk_by(|a, b| a.tgid == b.tgid) {
+            let known = self.watched.iter_mut().find(|(process, _)| process.tgid == run[0].tgid);
+            known.into_iter().for_each(|(_, known)| known.learn(run));
+        }
+    }
+
     /// Adds what was found since the last time: of each thread each huge page once for each time it comes there, for more
     /// would say no more, and is dear to add up; and would look as if nobody else had been there between two times.
     pub fn hear(
@@ -168,17 +178,15 @@ impl Accesses {
         let Some(source) = self.source.as_mut().filter(|_| !self.watched.is_empty()) else {
             return;
         };
-        for fault in faults.iter().filter(|fault| !fault.flags.has(FaultFlags::SAMPLE)) {
-            let known = self.watched.iter_mut().find(|(process, _)| process.tgid == fault.tgid);
-            known.into_iter().for_each(|(_, known)| known.hear(fault));
-        }
         self.drained.clear();
         source.drain(&mut self.drained);
         self.drained.sort_by_key(|access| access.time);
         let mut known = BTreeSet::new();
-        let visits = &mut self.visits;
-        self.drained
-            .retain(|access| comes(visits, access) && known.insert((access.tid, start(access))));
+        // Of the reserve alone more is not too much: nothing else tells of that.
+        let (visits, rest) = (&mut self.visits, self.sampled.rest);
+        self.drained.retain(|access| {
+            (!rest || comes(visits, access)) && known.insert((access.tid, start(access)))
+        });
         let newest = self.drained.last().map_or(Nanos(0), |access| access.time);
         self.visits.retain(|_, (_, time)| newest.since(*time) < FORGOTTEN);
         for (process, known) in &mut self.watched {
@@ -256,9 +264,11 @@ fn huge_page() -> Pages {
 
 impl Known {
     /// Notes whether its memory is of huge pages.
-    fn hear(&mut self, fault: &HintingFault) {
-        *(if fault.is_on_base_page() { &mut self.faults.1 } else { &mut self.faults.0 }) +=
-            fault.pages.0;
+    fn learn(&mut self, faults: &[HintingFault]) {
+        for fault in faults.iter().filter(|fault| !fault.flags.has(FaultFlags::SAMPLE)) {
+            let base = fault.is_on_base_page();
+            *(if base { &mut self.faults.1 } else { &mut self.faults.0 }) += fault.pages.0;
+        }
     }
 
     /// Whether most of its memory that faulted is in base pages.
@@ -269,7 +279,7 @@ impl Known {
     /// Reads the mappings if it is time.
     fn read(&mut self, system: &mut dyn System, process: ProcessId) {
         let begin = system.monotonic();
-        let new = self.unmapped && begin >= self.again || self.born > self.read;
+        let new = (self.unmapped || self.born > self.read) && begin >= self.again;
         if begin < self.until && !new {
             return;
         }
@@ -282,7 +292,8 @@ impl Known {
         let end = system.monotonic();
         let took = end.since(begin).0;
         self.until = Nanos(end.0 + age.0.max(took * WALK_PART));
-        self.again = Nanos(end.0 + AGAIN.0.max(took * AGAIN_PART));
+        let part = if age < FIRST { AGAIN_PART } else { WALK_PART };
+        self.again = Nanos(end.0 + AGAIN.0.max(took * part));
         (self.read, self.unmapped) = (begin, false);
     }
 
