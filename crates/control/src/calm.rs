@@ -1,6 +1,6 @@
 //! Whether there is little left to find out, so that looking at what tasks access is hardly worth what it takes.
 
-use numaherd_model::{Nanos, Waiting};
+use numaherd_model::{FaultFlags, HintingFault, Nanos, Waiting};
 
 use crate::Turn;
 
@@ -13,6 +13,7 @@ const PATIENCE: Nanos = Nanos(2_000_000_000);
 pub struct Calm {
     /// Since when nothing was planned.
     since: Option<Nanos>,
+    calm: bool,
 }
 
 impl Calm {
@@ -22,7 +23,22 @@ impl Calm {
         let waits = matches!(turn.plan.waiting, Some(Waiting::Evidence { .. }));
         let idle = turn.plan.actions.is_empty() && !turn.snapshot.stirred && !waits;
         self.since = if idle { self.since.or(Some(now)) } else { None };
-        turn.rests() || storm || self.since.is_some_and(|since| now.since(since) >= PATIENCE)
+        let patient = self.since.is_some_and(|since| now.since(since) >= PATIENCE);
+        self.calm = turn.rests() || storm || patient;
+        self.calm
+    }
+
+    /// What the last turn came to.
+    #[must_use]
+    pub fn is_calm(&self) -> bool {
+        self.calm
+    }
+
+    /// How many of the faults that were heard are news: of samples none while it is calm, since these come all the time.
+    #[must_use]
+    pub fn news(&self, heard: &[HintingFault]) -> usize {
+        let is_fault = |fault: &&HintingFault| !fault.flags.has(FaultFlags::SAMPLE);
+        if self.calm { heard.iter().filter(is_fault).count() } else { heard.len() }
     }
 }
 
@@ -50,5 +66,10 @@ mod tests {
         let waits = || Plan { waiting: Some(Waiting::Evidence { known: 1, busy: 2 }), ..part() };
         assert!(!calm.turned(&turn(10, waits()), false) && !calm.turned(&turn(11, part()), false));
         assert!(calm.turned(&turn(12, waits()), true));
+        let fault = crate::evidence::tests::fault(1, 0, 0, None);
+        let sample = HintingFault { flags: FaultFlags(FaultFlags::SAMPLE), ..fault };
+        assert_eq!(calm.news(&[fault, sample]), 1);
+        assert!(!calm.turned(&turn(13, part()), false));
+        assert_eq!(calm.news(&[fault, sample]), 2);
     }
 }

@@ -8,6 +8,7 @@
 use numaherd_model::{EvidenceGrade, Nanos, Waiting};
 
 use crate::calls::Calls;
+use crate::calm::Calm;
 use crate::controller::Turn;
 
 /// Between turns while something may be to do. Guessed: a tenth of the kernel's scan period.
@@ -162,9 +163,10 @@ impl Found {
     /// Reads it from a turn. Of a program that has just begun there is news without a fault: it starts threads, which
     /// page tables are enough to place.
     #[must_use]
-    pub fn of(turn: &Turn) -> Found {
+    pub fn of(turn: &Turn, calm: &Calm) -> Found {
         let by_faults = turn.snapshot.grade == EvidenceGrade::HintingFaults;
-        match (turn.is_settled(), turn.faults + turn.samples < WORTH_A_LOOK) {
+        let samples = if calm.is_calm() { 0 } else { turn.samples };
+        match (turn.is_settled(), turn.faults + samples < WORTH_A_LOOK) {
             _ if turn.plan.waiting == Some(Waiting::Look) => Found::Unsure,
             _ if turn.renewed => Found::Others,
             _ if turn.has_fewer() => Found::Fewer,

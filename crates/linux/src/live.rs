@@ -56,6 +56,10 @@ const MOST_HEARD: usize = 50_000;
 /// Guessed.
 const LEAST_SAMPLED: Nanos = Nanos(100_000_000);
 
+/// Why a process is left alone of which samples say little.
+const UNTOLD: &str = "without the kernel's faults nothing tells who uses most of its memory, which others may map, too, or \
+                      which is a file's or has a policy";
+
 /// The idle task's: who watches nobody at all hears of everybody.
 const NOBODY: u32 = 0;
 
@@ -227,7 +231,14 @@ impl LiveMachine {
         let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
         let unreadable =
             self.policies.unreadable.iter().map(|(process, why)| (*process, why.clone()));
-        self.aside.grouped().chain(alone).chain(unreadable).collect()
+        let untold = self.untold().map(|process| (process, UNTOLD.to_string()));
+        self.aside.grouped().chain(alone).chain(unreadable).chain(untold).collect()
+    }
+
+    /// Processes of which samples say little, where nothing else tells of them.
+    fn untold(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let alone = self.faults.is_none() && self.accesses.tells_all();
+        self.accesses.untold().filter(move |_| alone)
     }
 
     /// Why a process's memory may not be read, where page tables are looked at.
@@ -247,8 +258,18 @@ impl LiveMachine {
     fn sampled_processes(&self, tasks: &[Task]) -> Vec<ProcessId> {
         let mut all: Vec<ProcessId> = self.made_up().map(|(process, _)| process).collect();
         if self.accesses.sampled().rest {
-            let old = |task: &&Task| task.claims_cpu() && !task.fixed && task.age >= LEAST_SAMPLED;
-            all.extend(tasks.iter().filter(old).map(|task| task.process));
+            // What runs inside a virtual machine is found in the kernel, and is not seen.
+            let guests: BTreeSet<ProcessId> = vm::guests(&self.named).collect();
+            let old: BTreeSet<ProcessId> = {
+                let old = tasks.iter().filter(|task| task.age >= LEAST_SAMPLED);
+                old.map(|task| task.process).collect()
+            };
+            // Whoever is looked at stays so while it rests: what it has mapped would have to be read again.
+            let is_one = |task: &&Task| {
+                let busy = task.claims_cpu() && !task.fixed && old.contains(&task.process);
+                busy && !guests.contains(&task.process) || self.accesses.is_watched(task.process)
+            };
+            all.extend(tasks.iter().filter(is_one).map(|task| task.process));
         }
         all.sort_unstable();
         all.dedup();
@@ -354,11 +375,12 @@ impl LiveMachine {
         let (busy_permille, waiting_permille) =
             spent.see(counters, stat.task_state() == TaskState::Sleeping);
         self.processes.insert(stat.id, process);
+        let untold = self.coverage && self.untold().any(|untold| untold == process);
         let system = self.system.as_mut();
         // Page tables show what faults do not.
         let by_faults = self.faults.is_some() && self.coverage;
         let hidden = by_faults.then(|| self.aside.hidden(system, process, now)).flatten();
-        let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden));
+        let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden)) || untold;
         let aside = self.aside.is_grouped(system, process, now) || hidden;
         Ok(Task {
             id: stat.id,

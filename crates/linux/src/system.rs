@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology};
 
+use crate::memory::anonymous::Anonymous;
 use crate::memory::maps::{self, AnonymousRange, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::memory::zoneinfo;
@@ -115,6 +116,10 @@ pub trait Memory {
     /// # Errors
     /// They are there but cannot be read.
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError>;
+    /// Whether most memory of programs' own, over the whole machine, is in base pages.
+    fn is_mostly_base(&mut self) -> bool {
+        false
+    }
     /// Where the pages at these addresses are, one answer an address.
     ///
     /// # Errors
@@ -325,6 +330,11 @@ impl Memory for Running {
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
         numa_maps::read(&self.root, tgid)
+    }
+
+    fn is_mostly_base(&mut self) -> bool {
+        let anonymous = Anonymous::read(&self.root);
+        anonymous.huge.0 * 2 < anonymous.all.0
     }
 
     fn locate(&mut self, tgid: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError> {

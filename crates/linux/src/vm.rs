@@ -45,6 +45,12 @@ pub fn units(
     units
 }
 
+/// Processes that are virtual machines, by their threads' names.
+pub fn guests(threads: &[Named]) -> impl Iterator<Item = ProcessId> + '_ {
+    let of = |(_, process, name): &Named| virtual_cpu(name).map(|_| *process);
+    threads.iter().filter_map(of)
+}
+
 /// The virtual CPU that a thread's name says it is.
 fn virtual_cpu(name: &str) -> Option<u32> {
     let (number, kind) = name.strip_prefix("CPU ")?.split_once('/')?;

@@ -45,9 +45,9 @@ impl Code {
         &known.1
     }
 
-    /// Forgets all that was read.
-    pub fn clear(&mut self) {
-        self.blocks.clear();
+    /// Forgets what was read of other processes than these.
+    pub fn keep(&mut self, is_kept: impl Fn(u32) -> bool) {
+        self.blocks.retain(|(tgid, _), _| is_kept(*tgid));
     }
 }
 

@@ -177,7 +177,7 @@ impl Runner {
     ) -> Result<(Runner, Option<Child>)> {
         let parts = parts(args);
         // Beside quick scans samples say little that is new.
-        let sampled = Sampled { reserve: parts.accesses, rest: parts.samples && !tunes(args) };
+        let sampled = Sampled { reserve: parts.accesses, rest: parts.samples && !args.tune_kernel };
         let (mut topology, known) = latencies::here(args.measured.as_deref())?;
         let (mut latencies, most) = known.map(|known| (known.latencies, known.most)).unzip();
         latencies = latencies.filter(|_| parts.latencies);
@@ -188,7 +188,11 @@ impl Runner {
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
         let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
-        let beside = if sampled.rest { "; and samples of accesses" } else { "" };
+        let accesses = (sampled.reserve || sampled.rest).then(numaherd_sampling::sampler).flatten();
+        let beside = match sampled.rest && accesses.is_some() {
+            true => "; and samples of accesses",
+            false => "",
+        };
         say!("numaherd: evidence: {evidence}{beside}");
         let summary_file = args.summary.as_deref().map(create).transpose()?;
         let at_first = Anonymous::read(Path::new("/"));
@@ -206,7 +210,7 @@ impl Runner {
             // Nobody is known to be busy yet.
             targets: first.named,
             faults,
-            accesses: (sampled.reserve || sampled.rest).then(numaherd_sampling::sampler).flatten(),
+            accesses,
             sampled,
             latencies,
             traffic,
@@ -308,7 +312,7 @@ impl Runner {
             }
             let used = clock::cpu_time().since(before);
             self.pace.hurry(lost::permille(&turn.snapshot.topology));
-            let wait = self.pace.next(turn.acted(), Found::of(&turn), used);
+            let wait = self.pace.next(turn.acted(), Found::of(&turn, &self.calm), used);
             rotation.iter_mut().for_each(Rotation::step);
             let child = child.as_deref_mut();
             if let Some(code) = self.wait(&turn, wait, exited, (child, args))? {

@@ -55,7 +55,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
             sim.set_scan(scan.knobs(topology));
         }
         let (used, took) = sim.take_spent();
-        let wait = pace.next(turn.acted(), Found::of(&turn), used);
+        let wait = pace.next(turn.acted(), Found::of(&turn, &calm), used);
         let begun = Nanos(sim.time().0 + took.0);
         next = Nanos(begun.0 + wait.0);
         if !sim.advance(begun) {
@@ -66,7 +66,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
             let waited = sim.time().since(begun);
             let wakes = match turn.is_settled() {
                 true => controller.is_stirred(sim.heard()),
-                false => pace.wakes(waited, sim.heard().len()),
+                false => pace.wakes(waited, calm.news(sim.heard())),
             };
             if wakes || sim.exited() != exited && pace.exits_wake(sim.time(), waited) {
                 next = sim.time();

@@ -17,7 +17,7 @@ use numaherd_model::{
 
 use super::huge;
 use super::options::Sampled;
-use super::quiet::{Hidden, WALK_PART};
+use super::quiet::{Hidden, PAGE_WALK, WALK_PART};
 use crate::memory::maps::AnonymousRange;
 use crate::memory::numa_maps::Mapping;
 use crate::memory::residence::Unseen;
@@ -44,6 +44,9 @@ const AGE: (Nanos, Nanos) = (Nanos(200_000_000), Nanos(10_000_000_000));
 const AGAIN: Nanos = Nanos(100_000_000);
 const AGAIN_PART: u64 = 50;
 const FIRST: Nanos = Nanos(10_000_000_000);
+
+/// With less of its memory told than that, per mille, samples say little of where it is, as with coverage.
+const LEAST_TOLD_PERMILLE: u32 = 500;
 
 /// A thread that is found at the same huge page all the time has come again after so long. Guessed.
 const STAYS: Nanos = Nanos(1_000_000_000);
@@ -77,8 +80,12 @@ struct Known {
     unmapped: bool,
     again: Nanos,
     mappings: Vec<Told>,
-    /// Its own memory: where each range begins and ends, ascending.
-    own: Vec<Range<u64>>,
+    /// What it mapped, ascending.
+    mapped: Vec<Range<u64>>,
+    /// What of its resident memory is of mappings of which accesses are told, per mille.
+    told_permille: u32,
+    /// Whether most memory of programs' own is in base pages, where no fault tells of its own.
+    base: bool,
     /// Faults on its huge pages, and on others.
     faults: (u64, u64),
 }
@@ -148,7 +155,21 @@ impl Accesses {
         let every = if self.settled { RARELY } else { OFTEN }.max(least);
         if let Err(error) = source.watch(&tgids, cpus, every) {
             self.refused = Some(error.to_string());
+            self.watched.clear();
         }
+    }
+
+    /// Whether it is sampled.
+    pub fn is_watched(&self, process: ProcessId) -> bool {
+        self.watched.contains_key(&process)
+    }
+
+    /// Processes of most of whose memory no access is told: of that others may map too, of files, or with a policy.
+    pub fn untold(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let is_read = |known: &Known| known.read > Nanos(0);
+        let untold =
+            move |known: &Known| is_read(known) && known.told_permille < LEAST_TOLD_PERMILLE;
+        self.watched.iter().filter_map(move |(process, known)| untold(known).then_some(*process))
     }
 
     /// The newest thread of a process was born then.
@@ -195,6 +216,9 @@ impl Accesses {
                 continue;
             }
             known.read(system, *process);
+            if known.is_stale(system.monotonic()) {
+                continue;
+            }
             let own: Vec<&Access> = own.collect();
             own.iter().for_each(|access| known.see(access.address));
             let own = own.into_iter();
@@ -208,6 +232,8 @@ impl Accesses {
             let base = known.is_base();
             faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
         }
+        // Whoever sums them up takes them to come one after the other.
+        faults.sort_by_key(|fault| fault.time);
     }
 }
 
@@ -273,7 +299,7 @@ impl Known {
 
     /// Whether most of its memory that faulted is in base pages.
     fn is_base(&self) -> bool {
-        self.faults.1 > self.faults.0
+        self.faults.1 > self.faults.0 || self.faults == (0, 0) && self.base
     }
 
     /// Reads the mappings if it is time.
@@ -283,28 +309,41 @@ impl Known {
         if begin < self.until && !new {
             return;
         }
+        let age = system::age(system, process.start);
+        if self.read == Nanos(0) {
+            // A young process with much memory, such as a fork of one, may be over before reading this has paid.
+            let resident = system.coverage(process.tgid).map_or(Bytes(0), |seen| seen.resident);
+            let walk = resident.pages(pages::size()).0 * PAGE_WALK.0 * AGAIN_PART;
+            if age < Nanos(walk) {
+                return;
+            }
+        }
         let mappings = system.mappings(process.tgid).ok().flatten().unwrap_or_default();
         let own = system.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
         self.mappings = told(&mappings, &own);
-        self.own = own.iter().map(|range| range.start..range.start + range.len.0).collect();
-        let age = system::age(system, process.start).clamp(AGE.0, AGE.1);
+        self.mapped = system.mapped(process.tgid).ok().flatten().unwrap_or_default();
+        self.told_permille = told_permille(&mappings, &self.mappings);
+        self.base = system.is_mostly_base();
+        let bounded = age.clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
         let end = system.monotonic();
         let took = end.since(begin).0;
-        self.until = Nanos(end.0 + age.0.max(took * WALK_PART));
+        self.until = Nanos(end.0 + bounded.0.max(took * WALK_PART));
         let part = if age < FIRST { AGAIN_PART } else { WALK_PART };
         self.again = Nanos(end.0 + AGAIN.0.max(took * part));
         (self.read, self.unmapped) = (begin, false);
     }
 
-    /// Notes whether an address is where nothing was mapped: above what was its own.
+    /// Notes whether an address is where nothing was mapped.
     fn see(&mut self, address: u64) {
-        let above = self.own.partition_point(|range| range.start <= address);
-        let below = above.checked_sub(1).map(|at| &self.own[at]);
-        let others = self.mappings.partition_point(|told| told.range.start <= address);
-        let reserve =
-            others.checked_sub(1).is_some_and(|at| self.mappings[at].range.contains(&address));
-        self.unmapped |= !reserve && below.is_none_or(|range| range.end <= address);
+        let above = self.mapped.partition_point(|range| range.start <= address);
+        let below = above.checked_sub(1).map(|at| &self.mapped[at]);
+        self.unmapped |= below.is_none_or(|range| range.end <= address);
+    }
+
+    /// Whether what is known of its mappings is so old that one may have got a policy since.
+    fn is_stale(&self, now: Nanos) -> bool {
+        now.since(self.read) > AGE.1
     }
 
     /// What an address that was accessed is in, if accesses to that are told.
@@ -313,6 +352,17 @@ impl Known {
         let told = self.mappings.get(above.checked_sub(1)?)?;
         told.range.contains(&address).then_some(told.kind)
     }
+}
+
+/// What of a process's resident memory is of mappings of which accesses are told, per mille; all where it has none.
+fn told_permille(mappings: &[Mapping], told: &[Told]) -> u32 {
+    let resident = |mapping: &Mapping| mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum::<u64>();
+    let is_told = |mapping: &&Mapping| {
+        told.binary_search_by_key(&mapping.start, |told| told.range.start).is_ok()
+    };
+    let all: u64 = mappings.iter().map(resident).sum();
+    let some: u64 = mappings.iter().filter(is_told).map(resident).sum();
+    (some.saturating_mul(1000)).checked_div(all).map_or(1000, |permille| permille as u32)
 }
 
 /// Mappings of which accesses are told, ascending. Where one of the reserve ends is known by where the next begins.
@@ -375,6 +425,26 @@ mod tests {
         assert!(at(1010, 1, 0x40_0000) && at(1020, 1, 0x20_0000), "it came back");
     }
 
+    #[test]
+    fn what_was_not_mapped_is_worth_another_look_and_what_was_is_not() {
+        let mut known = Known { mapped: vec![0x1000..0x3000, 0x8000..0x9000], ..Known::default() };
+        [0x1000, 0x2fff, 0x8fff].iter().for_each(|address| known.see(*address));
+        assert!(!known.unmapped);
+        for address in [0xfff, 0x3000, 0x9000] {
+            known.unmapped = false;
+            known.see(address);
+            assert!(known.unmapped, "{address:x}");
+        }
+    }
+
+    /// Without a fault the machine's pages tell, with one the process's.
+    #[test]
+    fn what_pages_are_like_is_told_by_faults_or_by_what_most_are() {
+        let base = |base, faults| Known { base, faults, ..Known::default() }.is_base();
+        assert!(base(true, (0, 0)) && !base(false, (0, 0)));
+        assert!(!base(true, (512, 8)) && base(false, (512, 520)));
+    }
+
     /// The file behind a mapping is not its own, and is no range of its own.
     #[test]
     fn memory_that_faults_ends_where_its_mapping_does() {
@@ -389,6 +459,9 @@ mod tests {
         assert_eq!((known.kind(0x4fff), known.kind(0x5000)), (None, Some(Kind::Faults)));
         assert_eq!((known.kind(0x6fff), known.kind(0x7000)), (Some(Kind::Faults), None));
         assert_eq!((known.kind(0x1000), known.kind(0x9000)), (None, None));
+        // 3 of 9 pages.
+        assert_eq!(told_permille(&mappings, &known.mappings), 333);
+        assert_eq!(told_permille(&[], &[]), 1000);
     }
 
     #[test]

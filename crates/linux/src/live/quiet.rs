@@ -39,7 +39,7 @@ const LEAST_WALKED: Bytes = Bytes(16 << 20);
 const CONTRADICTS: u64 = 4;
 
 /// What walking one page's entry costs before it was measured. Guessed: 100 ns.
-const PAGE_WALK: Nanos = Nanos(100);
+pub const PAGE_WALK: Nanos = Nanos(100);
 
 /// How often it is looked whether a process's pages are to stay.
 const STAYS_AGE: Nanos = Nanos(30_000_000_000);

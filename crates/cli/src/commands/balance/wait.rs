@@ -60,7 +60,7 @@ impl Runner {
         let wakes = match turn.is_settled() {
             true => self.controller.is_stirred(heard),
             false => {
-                self.pace.wakes(waited, heard.len())
+                self.pace.wakes(waited, self.calm.news(heard))
                     || turn.has_just_begun()
                         && self.machine.births_are_over()
                         && self.pace.births_wake(waited)
