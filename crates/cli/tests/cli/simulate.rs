@@ -471,7 +471,7 @@ fn wrong_files_are_told_with_line_and_field() {
     full(40);
     run(&mut numaherd(&room)).refuses(
         1,
-        &["runs out of memory", "tasks ended at the file out: make its files smaller", "--size"],
+        &["runs out of memory", "ended at the file out: make its files smaller", "--size"],
     );
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
