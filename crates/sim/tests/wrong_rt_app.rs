@@ -161,6 +161,13 @@ const WRONG: &[(&str, &str, usize, &str, &str)] = &[
         "first-touch, one-node or own-thread, found \"placed\"",
     ),
     ("{ \"type\": \"mutex\" }", "7", 18, "resources.m0", "an object, found 7"),
+    (
+        "{ \"type\": \"mutex\" }",
+        "{ \"type\": \"mutex\" },\n\"rest\": {\n\"type\": \"memory\", \"memory_mib\": 2 }",
+        19,
+        "resources.rest",
+        "memory that a touch goes over",
+    ),
     ("\"m0\": {", "\"heap\": {", 18, "resources.heap", "once, found it on line 13, too"),
     // Tasks.
     (

@@ -138,6 +138,14 @@ impl Job<'_> {
                 self.placement
             )
         }
+        if let Some(short) = sim.out_of_room() {
+            bail!(
+                "{} under {} runs out of memory and does less than its work, {short}: make its files smaller, or give \
+                 --size or the machine more memory",
+                self.workload.name,
+                self.placement
+            )
+        }
         if run.unfinished {
             bail!(
                 "{} under {} does not end within {:.0} simulated seconds: give --loops, or its phases fewer times or \

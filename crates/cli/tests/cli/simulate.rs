@@ -454,6 +454,25 @@ fn wrong_files_are_told_with_line_and_field() {
     for (workload, machine) in [("numa02", &*latin), (&*latin, "2x4")] {
         refuses(workload, machine, &["l.toml:2: expected text in UTF-8, found the byte 0xe4"]);
     }
+    // The file is there before the process, and nobody has written it yet.
+    let small = write("r.toml", &slow.replace("memory_mib = 8192", "memory_mib = 32"));
+    let full = |mib: u32| {
+        write(
+            "w.toml",
+            &format!(
+                "title = 't'\n[[file]]\nname = 'out'\nmib = {mib}\n[[process]]\nthreads = 2\nmemory_mib = 32\n\
+                 [[process.phase]]\nmemory = 'file'\nfile = 'out'\npart = 'slice'\ntimes = 1\n"
+            ),
+        )
+    };
+    let fits = full(32);
+    let room = ["simulate", &fits, "--machine", &small, "--placement", "off"];
+    run(&mut numaherd(&room)).ends_with(0);
+    full(40);
+    run(&mut numaherd(&room)).refuses(
+        1,
+        &["runs out of memory", "ended at the file out: make its files smaller", "--size"],
+    );
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
     let too_many = [&too_much[..], &["--size", "2M", "--threads", "3000"]].concat();

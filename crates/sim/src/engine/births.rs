@@ -28,6 +28,8 @@ pub(super) struct Queued {
     pub(super) spec: ProcessSpec,
     next: u32,
     ended: u32,
+    /// Of those that ended, how many never began: there was no room for their memory.
+    pub(super) passed_over: u32,
     /// The kind it comes after, and the first in that row, whose places it takes.
     after: Option<usize>,
     first: usize,
@@ -53,6 +55,7 @@ impl Sim {
                 spec: spec.clone(),
                 next: first,
                 ended: 0,
+                passed_over: 0,
                 after,
                 first: after.map_or(kind, |after| self.queued[after].first),
                 places: Vec::new(),
@@ -94,6 +97,7 @@ impl Sim {
                 self.queued[first].places.pop();
             } else {
                 self.queued[next].ended += 1;
+                self.queued[next].passed_over += 1;
             }
         }
     }

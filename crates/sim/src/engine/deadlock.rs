@@ -25,16 +25,21 @@ impl Sim {
         self.stuck.filter(|rounds| *rounds >= SURE)?;
         let names = self.processes.iter().filter_map(|process| {
             let script = process.script.as_ref()?;
-            let count = |waiting: usize, what: &str, name: &str| {
-                (waiting > 0).then(|| format!("{waiting} at the {what} {name}"))
-            };
-            let locks = process.locks.iter().map(|lock| (lock.waiting(), "lock", lock.name()));
+            let locks =
+                process.locks.iter().map(|lock| (lock.waiting(), None, "lock", lock.name()));
             let conditions = script.conditions.iter().zip(&script.programs.conditions);
-            let conditions = conditions.map(|(all, name)| (all.len(), "condition", name.as_str()));
+            let conditions =
+                conditions.map(|(all, name)| (all.len(), None, "condition", name.as_str()));
             let barriers = script.barriers.iter().zip(&script.programs.barriers);
-            let barriers = barriers.map(|((_, all), name)| (all.len(), "barrier", name.as_str()));
+            // Of how many, since one that is named twice waits for more than there are threads.
+            let barriers =
+                barriers.map(|((of, all), name)| (all.len(), Some(*of), "barrier", name.as_str()));
             let all = locks.chain(conditions).chain(barriers);
-            let all: Vec<String> = all.filter_map(|(n, what, name)| count(n, what, name)).collect();
+            let all = all.filter(|(waiting, ..)| *waiting > 0).map(|(waiting, of, what, name)| {
+                let of = of.map_or(String::new(), |of| format!(" of {of}"));
+                format!("{waiting}{of} at the {what} {name}")
+            });
+            let all: Vec<String> = all.collect();
             Some(all.join(", "))
         });
         Some(names.collect::<Vec<_>>().join(", "))

@@ -5,7 +5,7 @@
 //! links, and found in last-level caches, by whichever process. A part that nobody has touched yet is nowhere: who
 //! touches it first has it put where its policy says, or the nearest node with room, and pays for that as for other
 //! first touches: a fault for each page, which are small ones, and clearing. Where no node has room it ends, as what is
-//! told that there is no space left.
+//! told that there is no space left, and the run says so: it did less than its work, so its time says nothing.
 //!
 //! A file is taken in blocks of 2 MiB or less: the shortest part that a phase goes over by itself is a whole number of
 //! them, as if it were a file of its own.
@@ -30,12 +30,15 @@ pub(crate) fn blocks(bytes: u64, parts: u64) -> u64 {
 
 /// One of them.
 struct File {
+    name: String,
     /// As the workload has it.
     bytes: f64,
     /// What each of its blocks takes: whole pages.
     block_bytes: u64,
     /// By block, the node that it is on.
     homes: Vec<Option<u16>>,
+    /// Tasks that ended because no node had room for a block of it.
+    ended: usize,
 }
 
 /// All files.
@@ -84,7 +87,13 @@ impl Sim {
                 self.files.on[node] += block_bytes;
                 *home = Some(node as u16);
             }
-            self.files.all.push(File { bytes: bytes as f64, block_bytes, homes });
+            self.files.all.push(File {
+                name: spec.name.clone(),
+                bytes: bytes as f64,
+                block_bytes,
+                homes,
+                ended: 0,
+            });
         }
         let to_come = self.files.all.iter().map(|file| {
             let missing = file.homes.iter().filter(|home| home.is_none()).count();
@@ -143,6 +152,32 @@ impl Sim {
         let ns = ns.min(NEVER_NS);
         self.account.add_times(Place::Clearing, ns, faults);
         Some((home, ns))
+    }
+
+    /// The running task found no room for a block of a file: it ends with this step.
+    #[cold]
+    pub(super) fn end_for_room(&mut self, t: usize, file: usize) {
+        // One that is interrupted comes here again, and one that ends anyway does not end for this.
+        if !std::mem::replace(&mut self.tasks[t].doomed, true) {
+            self.files.all[file].ended += 1;
+        }
+    }
+
+    /// If less was done than the workload says because no node had room: how many tasks ended, and at which file, and
+    /// how many processes never began.
+    #[must_use]
+    pub fn out_of_room(&self) -> Option<String> {
+        let files = self.files.all.iter().filter(|file| file.ended > 0).map(|file| {
+            let tasks = if file.ended == 1 { "task" } else { "tasks" };
+            format!("{} {tasks} ended at the file {}", file.ended, file.name)
+        });
+        let kinds = self.queued.iter().filter(|kind| kind.passed_over > 0).map(|kind| {
+            let processes = if kind.passed_over == 1 { "process" } else { "processes" };
+            let name = kind.spec.name.as_ref().map_or(String::new(), |name| format!(" of {name}"));
+            format!("{} {processes}{name} never began", kind.passed_over)
+        });
+        let all: Vec<String> = files.chain(kinds).collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 
     /// The node on which a task on node `from` would have the next block that it fills.

@@ -106,7 +106,8 @@ impl Sim {
             Some(file) => {
                 let found = self.come_to(t, file, b);
                 if found.is_none() {
-                    (lines, self.tasks[t].doomed) = (0.0, true);
+                    lines = 0.0;
+                    self.end_for_room(t, file);
                 }
                 cost_ns += found.map_or(0, |(_, ns)| ns);
                 found.map_or(from, |(home, _)| home)

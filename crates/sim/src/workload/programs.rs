@@ -344,7 +344,12 @@ impl Programs {
                 _ => {}
             }
         }
-        (steps, ns.max(period).max(TURN_NS as f64))
+        let ns = ns.max(period);
+        if ns < TURN_NS as f64 {
+            // The little that it takes more is a step, too.
+            steps += 1.0;
+        }
+        (steps, ns.max(TURN_NS as f64))
     }
 
     /// About how many steps all threads take on a machine of that pace.

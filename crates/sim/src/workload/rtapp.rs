@@ -149,6 +149,7 @@ impl Reader {
         let Some(tasks) = find(all, "tasks") else { return missing(root, "tasks") };
         self.tasks(tasks)?;
         self.check_end(tasks)?;
+        self.check_use(find(all, "resources"))?;
         Ok(self.programs)
     }
 
@@ -380,6 +381,22 @@ impl Reader {
             self.programs.passed_over.push(key.name.clone());
         }
         Ok(true)
+    }
+
+    /// Somebody goes over each memory: one of no use is a slip, as a file of our own files is.
+    fn check_use(&self, resources: Option<&Node<'_>>) -> Result<(), Fault> {
+        // It may be a number, which has no memory.
+        let Some(Value::Object(all)) = resources.map(|node| &node.value) else { return Ok(()) };
+        for (number, memory) in self.programs.memory.iter().enumerate() {
+            let is_used = self.programs.work.iter().any(|work| work.memory == Some(number));
+            let key = all.iter().map(|(key, _)| key).find(|key| key.name == memory.name);
+            // What `mem` writes is of no resource.
+            if let Some(key) = key.filter(|_| !memory.own && !is_used) {
+                let expected = format!("resources.{}: memory that a touch goes over", key.name);
+                return Err(Fault { line: key.line, expected });
+            }
+        }
+        Ok(())
     }
 
     /// Somebody ends, or all do.

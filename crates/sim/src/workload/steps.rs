@@ -170,9 +170,9 @@ impl Workload {
             return Ok(());
         }
         let problem = format!(
-            "its threads go over {steps:.0} blocks of 2 MiB, or parts of one, and no more than {MOST_STEPS} are \
-             simulated, which takes ten minutes: give --loops or --size, or its phases fewer times or seconds or a wider \
-             range, or an rt-app file less global.duration or longer periods"
+            "its threads go over {steps:.0} blocks of 2 MiB, or parts of one, an event of an rt-app file being as much, \
+             and no more than {MOST_STEPS} are simulated, which takes ten minutes: give --loops or --size, or its phases \
+             fewer times or seconds or a wider range, or an rt-app file fewer loops, less global.duration or longer periods"
         );
         Err(SimError::Unfit { problem })
     }
@@ -223,6 +223,31 @@ mod tests {
         let tiny = said(1, 1, "range = [0, 1e-8]\nseconds = 10000");
         assert!(tiny.contains("its threads go over") && tiny.contains("wider range"), "{tiny}");
         assert!(said(1, 1, "range = [0, 1e-8]\nseconds = 10000\nsleep_ms = 1").contains("it runs"));
+    }
+
+    /// Turns that take no time are events as others are, each with the little that it takes more.
+    #[test]
+    fn a_file_of_so_many_short_turns_is_told_before_it_begins() {
+        let machine = small();
+        let of = |task: &str| {
+            let text = format!("{{\"tasks\": {{\"t\": {task}}}}}");
+            Workload::parse_rt_app("w", "w.json", &text).unwrap()
+        };
+        let says = |task: &str| match Sim::new(&machine, &of(task), Options::default()) {
+            Ok(_) => "it runs".to_string(),
+            Err(error) => error.to_string(),
+        };
+        let idle = says("{\"loop\": 2000000000, \"run\": 0}");
+        assert!(idle.contains("its threads go over 4000000000 blocks"), "{idle}");
+        assert!(idle.contains("fewer loops") && !idle.contains('\n'), "{idle}");
+        assert!(says("{\"loop\": 2000000000, \"yield\": \"\"}").contains("4000000000"));
+        assert_eq!(says("{\"loop\": 500000000, \"run\": 0}"), "it runs");
+        // No fewer than it takes, and not many times as many.
+        for task in ["{\"loop\": 20000, \"run\": 0}", "{\"loop\": 20000, \"yield\": \"\"}"] {
+            let mut sim = Sim::new(&machine, &of(task), Options::default()).unwrap();
+            let ratio = of(task).steps_on(4, &Pace::of(&machine)) / sim.finish().events as f64;
+            assert!((0.95..=2.1).contains(&ratio), "{task}: {ratio}");
+        }
     }
 
     /// Passes are counted, and what there is time for is told as if memory carried what it can at best.

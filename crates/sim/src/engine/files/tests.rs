@@ -251,12 +251,29 @@ fn a_full_node_sends_files_to_the_next_and_where_none_has_room_their_writers_end
         let phases = "times = 2\n[[process.phase]]\nmemory = \"all\"\ntimes = 1";
         let (sim, run) = finished(&wide(), &slices("first-touch", phases), options);
         assert!(!run.unfinished);
-        (sim.files.on().to_vec(), run.bytes)
+        (sim.files.on().to_vec(), run.bytes, sim.out_of_room())
     };
     let all = f64::from((2 * 32 + 4 * 8) << 20);
-    assert_eq!(run(&[]), (vec![16 << 20, 16 << 20], all));
-    assert_eq!(run(&[0]), (vec![0, 32 << 20], all));
-    assert_eq!(run(&[0, 1]), (vec![0, 0], 0.0));
+    assert_eq!(run(&[]), (vec![16 << 20, 16 << 20], all, None));
+    assert_eq!(run(&[0]), (vec![0, 32 << 20], all, None));
+    let told = Some("4 tasks ended at the file f".to_string());
+    assert_eq!(run(&[0, 1]), (vec![0, 0], 0.0, told));
+}
+
+/// What the first two leave when they end is enough for two more as small, and not for one that is larger.
+#[test]
+fn who_never_began_for_want_of_room_is_told() {
+    let mishaps = [0, 1].map(|node| (1_000, Mishap::NodeFills(node))).to_vec();
+    let mut workload = build("start = \"one-node\"");
+    let told = |workload: &Workload| {
+        let options = Options { mishaps: mishaps.clone(), ..options(Tie::Free) };
+        finished(&small(), workload, options).0.out_of_room()
+    };
+    assert_eq!(told(&workload), None);
+    workload.process[1].memory_mib = 16;
+    assert_eq!(told(&workload).as_deref(), Some("1 process never began"));
+    workload.process[1].name = Some("ld".into());
+    assert_eq!(told(&workload).as_deref(), Some("1 process of ld never began"));
 }
 
 #[test]
@@ -296,6 +313,7 @@ fn a_kernel_build_reads_and_writes_files() {
         let mut sim = Sim::new(&machine, workload, options).unwrap();
         let run = sim.finish();
         close(run.bytes, workload.bytes(machine.cpus()));
+        assert_eq!(sim.out_of_room(), None);
         (run, sim)
     };
     let ((with, sim), (without, _)) = (run(&build), run(&without));
@@ -343,6 +361,8 @@ proptest! {
             prop_assert_eq!(sim.memory(), WHOLE);
             let share = run.bytes / workload.bytes(4);
             prop_assert!(share < 1.0 + 1e-9 && (fills > 0 || share > 1.0 - 1e-9), "{}", share);
+            // Who does less than its work says so, and nobody else does.
+            prop_assert_eq!(sim.out_of_room().is_none(), share > 1.0 - 1e-9, "{}", share);
             Ok(format!("{run:?}{:?}{:?}", sim.trace(), homes(&sim, 0)))
         };
         prop_assert_eq!(run()?, run()?);

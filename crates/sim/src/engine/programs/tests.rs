@@ -194,6 +194,10 @@ fn who_waits_for_ever_is_told_and_a_duration_ends_it() {
     let found = sim(&file("", twice), Tie::Free);
     assert_eq!(found.stuck().as_deref(), Some("1 at the lock m"));
     assert!(found.result().unfinished);
+    let barriers =
+        "\"a\": { \"instance\": 2, \"loop\": 1, \"barrier\": \"b\", \"barrier2\": \"b\" }";
+    let found = sim(&file("", barriers), Tie::Free);
+    assert_eq!(found.stuck().as_deref(), Some("2 of 4 at the barrier b"));
     let found = sim(&file("\"global\": { \"duration\": 1 },", twice), Tie::Free);
     assert_eq!((found.stuck(), found.result().seconds), (None, 1.0));
     // Who sleeps is not stuck.
