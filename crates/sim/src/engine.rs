@@ -480,12 +480,6 @@ impl Sim {
         &self.node_of
     }
 
-    /// How many processes there were.
-    #[must_use]
-    pub fn processes(&self) -> usize {
-        self.processes.len()
-    }
-
     /// The time.
     #[must_use]
     pub fn time(&self) -> Nanos {

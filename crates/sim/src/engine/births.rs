@@ -46,6 +46,12 @@ impl Queued {
 }
 
 impl Sim {
+    /// How many processes there were.
+    #[must_use]
+    pub fn processes(&self) -> usize {
+        self.processes.len()
+    }
+
     pub(super) fn begin_all(&mut self, workload: &Workload) -> Result<(), SimError> {
         self.place_files(workload)?;
         for (kind, spec) in workload.process.iter().enumerate() {

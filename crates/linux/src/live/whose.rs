@@ -1,0 +1,103 @@
+//! Whose evidence comes from where: who is left alone since faults say little of it, and whose accesses are sampled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use numaherd_model::{Nanos, ProcessId, Task};
+
+use super::{LiveMachine, quiet};
+use crate::vm;
+
+/// Who is younger is not sampled: it may be over before anything comes of it, and its mappings have to be read first.
+/// Guessed.
+const LEAST_SAMPLED: Nanos = Nanos(100_000_000);
+
+/// Why a process is left alone of which samples say little.
+const UNTOLD: &str = "without the kernel's faults nothing tells who uses most of its memory, which others may map, too, or \
+                      which is a file's or has a policy";
+
+impl LiveMachine {
+    /// Processes whose tasks are left alone, and why.
+    #[must_use]
+    pub fn left_alone(&self) -> BTreeMap<ProcessId, String> {
+        let hidden = self.aside.all_hidden();
+        let alone = hidden.filter(|(_, hidden)| !self.accesses.make_up(hidden));
+        let refused =
+            self.accesses.refused().map(|why| format!("; accesses cannot be sampled: {why}"));
+        let refused = refused.unwrap_or_default();
+        let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
+        let unreadable =
+            self.policies.unreadable.iter().map(|(process, why)| (*process, why.clone()));
+        let untold = self.untold().map(|process| (process, UNTOLD.to_string()));
+        self.aside.grouped().chain(alone).chain(unreadable).chain(untold).collect()
+    }
+
+    /// Processes of which samples say little, where nothing else tells of them.
+    pub(super) fn untold(&self) -> impl Iterator<Item = ProcessId> + '_ {
+        let alone = self.faults.is_none() && self.accesses.tells_all();
+        self.accesses.untold().filter(move |_| alone)
+    }
+
+    /// Why a process's memory may not be read, where page tables are looked at.
+    #[must_use]
+    pub fn unreadable(&self, process: ProcessId) -> Option<&str> {
+        self.policies.unreadable.get(&process).map(String::as_str)
+    }
+
+    /// Processes whose accesses are sampled, and why.
+    #[must_use]
+    pub fn sampled(&self) -> BTreeMap<ProcessId, String> {
+        self.made_up().map(|(process, hidden)| (process, hidden.told())).collect()
+    }
+
+    /// Processes whose accesses are to be sampled: those whose memory takes no faults, and whoever is busy, where
+    /// that is asked for.
+    pub(super) fn sampled_processes(&self, tasks: &[Task]) -> Vec<ProcessId> {
+        let mut all: Vec<ProcessId> = self.made_up().map(|(process, _)| process).collect();
+        if self.accesses.sampled().rest {
+            // What runs inside a virtual machine is found in the kernel, and is not seen.
+            let guests: BTreeSet<ProcessId> = vm::guests(&self.named).collect();
+            let old: BTreeSet<ProcessId> = {
+                let old = tasks.iter().filter(|task| task.age >= LEAST_SAMPLED);
+                old.map(|task| task.process).collect()
+            };
+            // Whoever is looked at stays so while it rests: what it has mapped would have to be read again.
+            let is_one = |task: &&Task| {
+                let busy = task.claims_cpu() && !task.fixed && old.contains(&task.process);
+                busy && !guests.contains(&task.process) || self.accesses.is_watched(task.process)
+            };
+            all.extend(tasks.iter().filter(is_one).map(|task| task.process));
+        }
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    pub(super) fn made_up(&self) -> impl Iterator<Item = (ProcessId, quiet::Hidden)> + '_ {
+        self.aside.all_hidden().filter(|(_, hidden)| self.accesses.make_up(hidden))
+    }
+
+    /// Whether little is left to find out: samples are taken rarely then.
+    pub fn settle(&mut self, settled: bool) {
+        self.accesses.settle(settled, &self.topology.cpus());
+    }
+
+    /// Why accesses to memory that faults are not sampled, where they should be.
+    #[must_use]
+    pub fn unsampled(&self) -> Option<&str> {
+        self.accesses.refused().filter(|_| self.accesses.sampled().rest)
+    }
+
+    /// Why what memory carries is not counted any more.
+    #[must_use]
+    pub fn uncounted(&self) -> Option<&str> {
+        self.meter.refused()
+    }
+
+    /// Whether most of a process's memory takes no hinting faults and nothing makes up for that, as far as has
+    /// been looked.
+    #[must_use]
+    pub fn is_unseen(&self, tgid: u32) -> bool {
+        let mut hidden = self.aside.all_hidden();
+        hidden.any(|(process, why)| process.tgid == tgid && !self.accesses.make_up(&why))
+    }
+}
