@@ -146,7 +146,11 @@ fn the_units_capabilities_are_enough_and_those_that_doctor_names() {
              for pid in $balance $(cat /proc/$balance/task/$balance/children); do
                  cat /proc/$pid/status; done > $out.capabilities
              affinities > $out.held
-             numaherd status -p $load -o json > $out.after
+             # All may be together before the kernel has counted a fault of each thread.
+             for half in $(seq 60); do
+                 numaherd status -p $load -o json > $out.after
+                 grep -q '\"local_share\": *[01]' $out.after && break; sleep 0.5
+             done
              kill -INT $balance; wait $balance; echo $? > $out.code; affinities > $out.freed
              $* {stop} > $out.restored; $* /run/numaherd-copy explain last -o json > $out.told
              cat $cache/numaherd/runs/*.jsonl > $out.log; kill $load; wait $load
