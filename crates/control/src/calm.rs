@@ -1,6 +1,6 @@
 //! Whether there is little left to find out, so that looking at what tasks access is hardly worth what it takes.
 
-use numaherd_model::{FaultFlags, HintingFault, Nanos, Waiting};
+use numaherd_model::{HintingFault, Nanos, Waiting};
 
 use crate::Turn;
 
@@ -37,17 +37,17 @@ impl Calm {
     /// How many of the faults that were heard are news: of samples none while it is calm, since these come all the time.
     #[must_use]
     pub fn news(&self, heard: &[HintingFault]) -> usize {
-        let is_fault = |fault: &&HintingFault| !fault.flags.has(FaultFlags::SAMPLE);
-        if self.calm { heard.iter().filter(is_fault).count() } else { heard.len() }
+        let counts = |fault: &&HintingFault| !(self.calm && fault.is_sample());
+        heard.iter().filter(counts).count()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use numaherd_model::Plan;
+    use numaherd_model::{FaultFlags, Plan};
 
     use super::*;
-    use crate::controller::tests::snapshot;
+    use crate::controller::{self, tests::snapshot};
 
     #[test]
     fn it_is_calm_when_all_rests_or_others_come_all_the_time_or_nothing_was_planned_for_a_while() {
@@ -55,8 +55,7 @@ mod tests {
             let mut snapshot = snapshot(2);
             snapshot.time = Nanos(seconds * 1_000_000_000);
             snapshot.tasks.iter_mut().for_each(|task| task.age = PATIENCE);
-            let (outcomes, fault_pages) = (Vec::new(), numaherd_model::Pages(0));
-            Turn { snapshot, plan, outcomes, faults: 0, fault_pages, samples: 0, renewed: false }
+            controller::tests::turn(snapshot, plan)
         };
         let mut calm = Calm::default();
         let part = || Plan { strength_permille: 700, ..Plan::default() };

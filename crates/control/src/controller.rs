@@ -2,8 +2,8 @@
 
 use numaherd_check::Checker;
 use numaherd_model::{
-    Action, Actuate, CONVERGED_PERMILLE, FaultFlags, HintingFault, Nanos, Observe, Outcome, Pages,
-    Placement, Plan, SkipReason, Snapshot, Waiting, WorldError,
+    Action, Actuate, CONVERGED_PERMILLE, HintingFault, Nanos, Observe, Outcome, Pages, Placement,
+    Plan, SkipReason, Snapshot, Waiting, WorldError,
 };
 
 use crate::awake::Awake;
@@ -177,11 +177,10 @@ impl<P: Placement> Controller<P> {
             self.refusals.learn(action, &outcome, snapshot.time);
             outcomes.push(outcome);
         }
-        let is_fault = |fault: &&HintingFault| !fault.flags.has(FaultFlags::SAMPLE);
-        let faults = self.faults.iter().filter(is_fault).count();
-        let fault_pages =
-            Pages(self.faults.iter().filter(is_fault).map(|fault| fault.pages.0).sum());
-        let samples = self.faults.len() - faults;
+        let of_kernel = self.faults.iter().filter(|fault| !fault.is_sample());
+        let (faults, pages) =
+            of_kernel.fold((0, 0), |(count, pages), fault| (count + 1, pages + fault.pages.0));
+        let (fault_pages, samples) = (Pages(pages), self.faults.len() - faults);
         let before = self.looked.replace(snapshot.time);
         let renewed = before.is_some_and(|before| is_renewed(&snapshot, before));
         let turn = Turn { snapshot, plan, outcomes, faults, fault_pages, samples, renewed };
@@ -263,6 +262,12 @@ pub(crate) mod tests {
         scene.snapshot()
     }
 
+    /// A turn that found nothing, and in which nothing was done.
+    pub fn turn(snapshot: Snapshot, plan: Plan) -> Turn {
+        let (outcomes, fault_pages) = (Vec::new(), Pages(0));
+        Turn { snapshot, plan, outcomes, faults: 0, fault_pages, samples: 0, renewed: false }
+    }
+
     /// A machine that notes what it is told to do.
     struct Notebook(Vec<Action>);
 
@@ -313,8 +318,7 @@ pub(crate) mod tests {
             snapshot.tasks.iter_mut().for_each(|task| task.age = Nanos(0));
             snapshot.tasks[0].age = Nanos(age);
             let plan = Plan { converged, ..Plan::default() };
-            let (outcomes, fault_pages) = (Vec::new(), Pages(0));
-            Turn { snapshot, plan, outcomes, faults: 0, fault_pages, samples: 0, renewed: false }
+            super::tests::turn(snapshot, plan)
         };
         let settled = |age, converged| turn(age, converged).is_settled();
         assert!(settled(BEGUN.0, true) && !settled(BEGUN.0 - 1, true) && !settled(BEGUN.0, false));

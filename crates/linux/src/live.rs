@@ -283,7 +283,7 @@ impl LiveMachine {
         let (busy_permille, waiting_permille) =
             spent.see(counters, stat.task_state() == TaskState::Sleeping);
         self.processes.insert(stat.id, process);
-        let untold = self.coverage && self.untold().any(|untold| untold == process);
+        let untold = self.coverage && self.is_untold(process);
         let system = self.system.as_mut();
         // Page tables show what faults do not.
         let by_faults = self.faults.is_some() && self.coverage;

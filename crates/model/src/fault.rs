@@ -25,6 +25,13 @@ impl FaultFlags {
     /// Ours, and none of the kernel's: an access to memory that faults, found by sampling and not by a fault.
     pub const SAMPLE: u32 = 1 << 31;
 
+    /// Of an access that was sampled: whether its page was on the CPU's node, and whether it is to memory that faults.
+    #[must_use]
+    pub fn of_access(local: bool, faults: bool) -> FaultFlags {
+        let local = if local { FaultFlags::FAULT_LOCAL } else { 0 };
+        FaultFlags(local | if faults { FaultFlags::SAMPLE } else { 0 })
+    }
+
     /// Whether all of `bits` are set.
     #[must_use]
     pub fn has(self, bits: u32) -> bool {
@@ -62,6 +69,12 @@ pub struct HintingFault {
 }
 
 impl HintingFault {
+    /// Whether it is none, but an access that was sampled ([`FaultFlags::SAMPLE`]).
+    #[must_use]
+    pub fn is_sample(&self) -> bool {
+        self.flags.has(FaultFlags::SAMPLE)
+    }
+
     /// Whether it was on a base page.
     #[must_use]
     pub fn is_on_base_page(&self) -> bool {

@@ -79,8 +79,10 @@ fn event(cpu: CpuId, every: Nanos) -> io::Result<perf_event::Sampler> {
 impl AccessSource for Sampler {
     fn watch(&mut self, tgids: &[u32], cpus: &CpuSet, every: Nanos) -> io::Result<()> {
         let watched: BTreeSet<u32> = tgids.iter().copied().collect();
-        // The pid of one that was not there may be another's by now.
-        self.code.keep(|tgid| self.watched.contains(&tgid) && watched.contains(&tgid));
+        if watched != self.watched {
+            // The pid of one that was not there may be another's by now.
+            self.code.keep(|tgid| self.watched.contains(&tgid) && watched.contains(&tgid));
+        }
         if watched.is_empty() {
             self.rings.clear();
             self.watched = watched;

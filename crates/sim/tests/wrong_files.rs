@@ -1,7 +1,10 @@
 //! A wrong machine or workload file is told with its path, line, field and what was expected, and
 //! nothing is simulated. One row for each mistake that people make.
 
+mod told;
+
 use numaherd_sim::{Machine, Workload};
+use told::{Row, amiss};
 
 const MACHINE: &str = "\
 title = \"two nodes\"
@@ -36,7 +39,7 @@ cpus = 2
 ";
 
 /// What is replaced by what; the line and the field that are told; what was expected.
-const MACHINES: &[(&str, &str, usize, &str, &str)] = &[
+const MACHINES: &[Row] = &[
     ("title = \"two nodes\"\n", "", 1, "title", "missing"),
     ("title = \"two nodes\"", "title = 7", 1, "title", "a string, found integer `7`"),
     ("threads_per_core = 2", "threads_per_core = 0", 3, "cpu.threads_per_core", "a divisor"),
@@ -200,7 +203,7 @@ fn kinds_that_cannot_come_after_each_other_are_told() {
     }
 }
 
-const WORKLOADS: &[(&str, &str, usize, &str, &str)] = &[
+const WORKLOADS: &[Row] = &[
     ("title = \"mine\"\n", "", 1, "title", "missing"),
     ("copies = 2", "copies = 0", 3, "process.copies", "1 to 10000"),
     ("copies = 2", "copy = 2", 3, "process", "`copies`"),
@@ -327,7 +330,7 @@ file = \"objects\"
 times = 5
 ";
 
-const WRONG_FILES: &[(&str, &str, usize, &str, &str)] = &[
+const WRONG_FILES: &[Row] = &[
     ("name = \"objects\"\n", "", 6, "file.name", "missing"),
     ("name = \"objects\"", "name = 7", 7, "file.name", "a string"),
     ("name = \"objects\"", "name = \"\"", 7, "file.name", "a name, found \"\""),
@@ -355,27 +358,12 @@ const WRONG_FILES: &[(&str, &str, usize, &str, &str)] = &[
     ("times = 5", "times = 1_000_000_000", 17, "process.phase.times", "ten minutes to simulate"),
 ];
 
-/// What is not as it should be in what was said of a row.
-fn amiss(
-    said: &str,
-    path: &str,
-    (to, line, field, expected): (&str, usize, &str, &str),
-) -> Option<String> {
-    let place = format!("{path}:{line}: expected {field}");
-    let right = said.starts_with(&place) && said.contains(expected) && !said.contains('\n');
-    (!right).then(|| format!("'{to}': '{place} … {expected}', not: {said}"))
-}
-
 #[test]
 fn a_wrong_machine_is_told_with_file_line_field_and_what_was_expected() {
     Machine::parse("m", "m.toml", MACHINE).unwrap();
-    let wrong = MACHINES.iter().filter_map(|&(from, to, line, field, expected)| {
-        let text = MACHINE.replacen(from, to, 1);
-        assert_ne!(text, MACHINE, "{from}");
-        let said = Machine::parse("m", "m.toml", &text).expect_err(to).to_string();
-        amiss(&said, "m.toml", (to, line, field, expected))
+    let wrong = amiss(MACHINE, "m.toml", MACHINES, |text| {
+        Machine::parse("m", "m.toml", text).expect_err(text).to_string()
     });
-    let wrong: Vec<String> = wrong.collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
@@ -383,15 +371,9 @@ fn a_wrong_machine_is_told_with_file_line_field_and_what_was_expected() {
 fn a_wrong_workload_is_told_with_file_line_field_and_what_was_expected() {
     Workload::parse("w", "w.toml", WORKLOAD).unwrap();
     Workload::parse("w", "w.toml", FILES).unwrap();
-    let all = WORKLOADS.iter().map(|row| (WORKLOAD, row));
-    let all = all.chain(WRONG_FILES.iter().map(|row| (FILES, row)));
-    let wrong = all.filter_map(|(sound, &(from, to, line, field, expected))| {
-        let text = sound.replacen(from, to, 1);
-        assert_ne!(text, sound, "{from}");
-        let said = Workload::parse("w", "w.toml", &text).expect_err(to).to_string();
-        amiss(&said, "w.toml", (to, line, field, expected))
-    });
-    let wrong: Vec<String> = wrong.collect();
+    let said = |text: &str| Workload::parse("w", "w.toml", text).expect_err(text).to_string();
+    let mut wrong = amiss(WORKLOAD, "w.toml", WORKLOADS, said);
+    wrong.extend(amiss(FILES, "w.toml", WRONG_FILES, said));
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 

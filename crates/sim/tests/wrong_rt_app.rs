@@ -1,7 +1,10 @@
 //! A wrong file of rt-app's kind is told with its path, line, field, what was expected and what is there, and nothing is
 //! simulated. One row for each mistake that people make, and a great many that nobody does.
 
+mod told;
+
 use numaherd_sim::{Parameters, Workload};
+use told::{Row, amiss};
 
 const FILE: &str = r#"{
     /* a comment
@@ -66,7 +69,7 @@ const FILE: &str = r#"{
 "#;
 
 /// What is replaced by what; the line and the field that are told; what was expected, and what is there.
-const WRONG: &[(&str, &str, usize, &str, &str)] = &[
+const WRONG: &[Row] = &[
     // The file itself.
     (
         "\"tasks\": {",
@@ -403,16 +406,11 @@ fn the_file_that_all_are_made_of_is_sound() {
 
 #[test]
 fn a_wrong_file_is_told_with_line_and_field() {
-    let mut wrong = Vec::new();
-    for &(from, to, line, field, expected) in WRONG {
+    for (from, ..) in WRONG {
         assert_eq!(FILE.matches(from).count(), 1, "{from}");
-        let told = said(&FILE.replacen(from, to, 1));
-        let start = format!("f.json:{line}: expected {field}");
-        if !told.starts_with(&start) || !told.contains(expected) {
-            wrong.push(format!("{to}\n  {told}\n  {start}: {expected}"));
-        }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let wrong = amiss(FILE, "f.json", WRONG, said);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -188,7 +188,7 @@ impl Runner {
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
         let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
-        let accesses = (sampled.reserve || sampled.rest).then(numaherd_sampling::sampler).flatten();
+        let accesses = sampled.is_any().then(numaherd_sampling::sampler).flatten();
         let beside = match sampled.rest && accesses.is_some() {
             true => "; and samples of accesses",
             false => "",

@@ -18,7 +18,7 @@ const BALANCING: [Capability; 5] = [DacReadSearch, SysPtrace, SysNice, Bpf, Perf
 pub fn give_up(tunes: bool, sampled: Sampled) -> Result<()> {
     let mut needed = BALANCING.to_vec();
     let mut takes_admin = tunes;
-    if !tunes && (sampled.reserve || sampled.rest) {
+    if !tunes && sampled.is_any() {
         let topology = topology::read(Path::new("/"))?;
         let somebody = sampled.rest || has_reserve(&topology);
         takes_admin = somebody && sampling_takes_admin(&topology.cpus());

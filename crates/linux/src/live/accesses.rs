@@ -164,12 +164,10 @@ impl Accesses {
         self.watched.contains_key(&process)
     }
 
-    /// Processes of most of whose memory no access is told: of that others may map too, of files, or with a policy.
-    pub fn untold(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        let is_read = |known: &Known| known.read > Nanos(0);
-        let untold =
-            move |known: &Known| is_read(known) && known.told_permille < LEAST_TOLD_PERMILLE;
-        self.watched.iter().filter_map(move |(process, known)| untold(known).then_some(*process))
+    /// Whether of most of its memory no access is told, which others may map too, or is a file's, or has a policy.
+    pub fn is_untold(&self, process: ProcessId) -> bool {
+        let known = self.watched.get(&process).filter(|known| known.read > Nanos(0));
+        known.is_some_and(|known| known.told_permille < LEAST_TOLD_PERMILLE)
     }
 
     /// The newest thread of a process was born then.
@@ -183,7 +181,9 @@ impl Accesses {
     pub fn learn(&mut self, faults: &[HintingFault]) {
         let faults = if self.watched.is_empty() { &[] } else { faults };
         for run in faults.chunk_by(|a, b| a.tgid == b.tgid) {
-            let known = self.watched.iter_mut().find(|(process, _)| process.tgid == run[0].tgid);
+            // Of one that has ended none is heard any more.
+            let of = |start| ProcessId { tgid: run[0].tgid, start };
+            let known = self.watched.range_mut(of(0)..=of(u64::MAX)).next();
             known.into_iter().for_each(|(_, known)| known.learn(run));
         }
     }
@@ -267,7 +267,6 @@ fn fault(
 ) -> Option<HintingFault> {
     let PageStatus::On(node) = place else { return None };
     let local = topology.node_of_cpu(access.cpu) == Some(node);
-    let flag = |is, flag| if is { flag } else { 0 };
     let faults = kind == Kind::Faults;
     Some(HintingFault {
         time: access.time,
@@ -276,7 +275,7 @@ fn fault(
         cpu: access.cpu,
         memory_node: node,
         pages: if faults && base { SAMPLED } else { huge_page() },
-        flags: FaultFlags(flag(local, FaultFlags::FAULT_LOCAL) | flag(faults, FaultFlags::SAMPLE)),
+        flags: FaultFlags::of_access(local, faults),
         address: (kind != Kind::Stays).then_some(access.address),
         last_cpu: None,
         last_pid_low8: None,
@@ -291,7 +290,7 @@ fn huge_page() -> Pages {
 impl Known {
     /// Notes whether its memory is of huge pages.
     fn learn(&mut self, faults: &[HintingFault]) {
-        for fault in faults.iter().filter(|fault| !fault.flags.has(FaultFlags::SAMPLE)) {
+        for fault in faults.iter().filter(|fault| !fault.is_sample()) {
             let base = fault.is_on_base_page();
             *(if base { &mut self.faults.1 } else { &mut self.faults.0 }) += fault.pages.0;
         }

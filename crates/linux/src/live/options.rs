@@ -11,6 +11,14 @@ pub struct Sampled {
     pub rest: bool,
 }
 
+impl Sampled {
+    /// Whether there is any.
+    #[must_use]
+    pub fn is_any(self) -> bool {
+        self.reserve || self.rest
+    }
+}
+
 /// How to set up a [`super::LiveMachine`].
 pub struct LiveOptions {
     /// Processes to look after, with their descendants. By their start too: a pid may be another's by

@@ -27,14 +27,14 @@ impl LiveMachine {
         let alone = alone.map(|(process, hidden)| (process, hidden.told() + &refused));
         let unreadable =
             self.policies.unreadable.iter().map(|(process, why)| (*process, why.clone()));
-        let untold = self.untold().map(|process| (process, UNTOLD.to_string()));
+        let untold = self.processes.values().filter(|process| self.is_untold(**process));
+        let untold = untold.map(|process| (*process, UNTOLD.to_string()));
         self.aside.grouped().chain(alone).chain(unreadable).chain(untold).collect()
     }
 
-    /// Processes of which samples say little, where nothing else tells of them.
-    pub(super) fn untold(&self) -> impl Iterator<Item = ProcessId> + '_ {
-        let alone = self.faults.is_none() && self.accesses.tells_all();
-        self.accesses.untold().filter(move |_| alone)
+    /// Whether samples say little of a process, and nothing else tells of it.
+    pub(super) fn is_untold(&self, process: ProcessId) -> bool {
+        self.faults.is_none() && self.accesses.tells_all() && self.accesses.is_untold(process)
     }
 
     /// Why a process's memory may not be read, where page tables are looked at.
@@ -56,10 +56,8 @@ impl LiveMachine {
         if self.accesses.sampled().rest {
             // What runs inside a virtual machine is found in the kernel, and is not seen.
             let guests: BTreeSet<ProcessId> = vm::guests(&self.named).collect();
-            let old: BTreeSet<ProcessId> = {
-                let old = tasks.iter().filter(|task| task.age >= LEAST_SAMPLED);
-                old.map(|task| task.process).collect()
-            };
+            let old = tasks.iter().filter(|task| task.age >= LEAST_SAMPLED);
+            let old: BTreeSet<ProcessId> = old.map(|task| task.process).collect();
             // Whoever is looked at stays so while it rests: what it has mapped would have to be read again.
             let is_one = |task: &&Task| {
                 let busy = task.claims_cpu() && !task.fixed && old.contains(&task.process);

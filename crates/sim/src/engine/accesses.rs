@@ -47,8 +47,7 @@ impl Sim {
         if faults && !self.options.huge_pages {
             touch.pages = SAMPLED;
         }
-        let flag = |is, flag| if is { flag } else { 0 };
-        let local = flag(touch.node == touch.home, FaultFlags::FAULT_LOCAL);
-        self.show(&touch, touch.home, local | flag(faults, FaultFlags::SAMPLE), b);
+        let flags = FaultFlags::of_access(touch.node == touch.home, faults);
+        self.show(&touch, touch.home, flags.0, b);
     }
 }
