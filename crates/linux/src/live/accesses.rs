@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use numaherd_model::{
-    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Nanos, Pages, ProcessId,
+    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Missed, Nanos, Pages, ProcessId,
     SAMPLED, Topology,
 };
 
@@ -61,6 +61,9 @@ pub struct Accesses {
     sampled: Sampled,
     /// Why it gave up.
     refused: Option<String>,
+    /// CPUs that cannot be sampled for now, and whether those are all.
+    missed: Option<Missed>,
+    blind: bool,
     settled: bool,
     watched: BTreeMap<ProcessId, Known>,
     drained: Vec<Access>,
@@ -127,12 +130,17 @@ impl Accesses {
 
     /// Whether everybody's accesses are sampled, as far as is known: then nobody else need tell who uses what.
     pub fn tells_all(&self) -> bool {
-        self.sampled.rest && self.source.is_some() && self.refused.is_none()
+        self.sampled.rest && self.source.is_some() && self.refused.is_none() && !self.blind
     }
 
     /// Why accesses cannot be sampled after all.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
+    }
+
+    /// CPUs that cannot be sampled for now.
+    pub fn missed(&self) -> Option<&Missed> {
+        self.missed.as_ref()
     }
 
     /// Whether little is left to find out.
@@ -157,6 +165,8 @@ impl Accesses {
             self.refused = Some(error.to_string());
             self.watched.clear();
         }
+        self.missed = source.missed();
+        self.blind = self.missed.as_ref().is_some_and(|missed| missed.cpus == *cpus);
     }
 
     /// Whether it is sampled.
@@ -422,6 +432,38 @@ mod tests {
         assert!(at(0, 1, 0x20_0000) && at(5, 2, 0x20_0000));
         assert!(!at(10, 1, 0x20_1000) && !at(999, 1, 0x3f_ffff) && at(1000, 1, 0x20_0000));
         assert!(at(1010, 1, 0x40_0000) && at(1020, 1, 0x20_0000), "it came back");
+    }
+
+    /// Has these accesses for whoever asks first, and cannot sample these CPUs.
+    struct Source(Vec<Access>, Option<Missed>);
+
+    impl AccessSource for Source {
+        fn watch(&mut self, _: &[u32], _: &CpuSet, _: Nanos) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn missed(&self) -> Option<Missed> {
+            self.1.clone()
+        }
+
+        fn drain(&mut self, accesses: &mut Vec<Access>) {
+            accesses.append(&mut self.0);
+        }
+    }
+
+    const ALL: Sampled = Sampled { reserve: true, rest: true };
+
+    #[test]
+    fn where_no_cpu_is_sampled_nothing_is_told() {
+        let missed = |cpus: &str| Missed { cpus: cpus.parse().unwrap(), why: "full".into() };
+        let of = |cpus: &str| {
+            let source = Source(Vec::new(), Some(missed(cpus)));
+            let mut accesses = Accesses::new(Some(Box::new(source)), ALL);
+            accesses.watch(&[ProcessId { tgid: 7, start: 1 }], &"0-3".parse().unwrap());
+            assert_eq!((accesses.missed(), accesses.refused()), (Some(&missed(cpus)), None));
+            accesses.tells_all()
+        };
+        assert_eq!([of("1-3"), of("0-3")], [true, false]);
     }
 
     #[test]
