@@ -220,27 +220,13 @@ impl Accesses {
         });
         let newest = self.drained.last().map_or(Nanos(0), |access| access.time);
         self.visits.retain(|_, (_, time)| newest.since(*time) < FORGOTTEN);
-        for (process, known) in &mut self.watched {
-            let mut own = self.drained.iter().filter(|a| a.tgid == process.tgid).peekable();
-            if own.peek().is_none() {
-                continue;
-            }
-            known.read(system, *process);
-            if known.is_stale(system.monotonic()) {
-                continue;
-            }
-            let own: Vec<&Access> = own.collect();
-            own.iter().for_each(|access| known.see(access.address));
-            let own = own.into_iter();
-            let told = own.filter_map(|access| Some((*access, known.kind(access.address)?)));
-            let told: Vec<(Access, Kind)> = told.collect();
-            let addresses: Vec<u64> =
-                told.iter().map(|(access, kind)| page(access, *kind)).collect();
-            // Nothing of one that has ended.
-            let places = system.locate(process.tgid, &addresses).unwrap_or_default();
-            let found = told.iter().zip(places);
-            let base = known.is_base();
-            faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
+        // Of each process still in order.
+        self.drained.sort_by_key(|access| access.tgid);
+        for own in self.drained.chunk_by(|a, b| a.tgid == b.tgid) {
+            let of = |start| ProcessId { tgid: own[0].tgid, start };
+            let watched = self.watched.range_mut(of(0)..=of(u64::MAX)).next();
+            let Some((process, known)) = watched else { continue };
+            known.hear(system, *process, own, topology, faults);
         }
         // Whoever sums them up takes them to come one after the other.
         faults.sort_by_key(|fault| fault.time);
@@ -298,6 +284,30 @@ fn huge_page() -> Pages {
 }
 
 impl Known {
+    /// Adds a process's accesses as faults.
+    fn hear(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        own: &[Access],
+        topology: &Topology,
+        faults: &mut Vec<HintingFault>,
+    ) {
+        self.read(system, process);
+        if self.is_stale(system.monotonic()) {
+            return;
+        }
+        own.iter().for_each(|access| self.see(access.address));
+        let told = own.iter().filter_map(|access| Some((*access, self.kind(access.address)?)));
+        let told: Vec<(Access, Kind)> = told.collect();
+        let addresses: Vec<u64> = told.iter().map(|(access, kind)| page(access, *kind)).collect();
+        // Nothing of one that has ended.
+        let places = system.locate(process.tgid, &addresses).unwrap_or_default();
+        let base = self.is_base();
+        let found = told.iter().zip(places);
+        faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
+    }
+
     /// Notes whether its memory is of huge pages.
     fn learn(&mut self, faults: &[HintingFault]) {
         for fault in faults.iter().filter(|fault| !fault.is_sample()) {
@@ -328,9 +338,9 @@ impl Known {
             }
         }
         let mappings = system.mappings(process.tgid).ok().flatten().unwrap_or_default();
-        let own = system.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
-        self.mappings = told(&mappings, &own);
-        self.mapped = system.mapped(process.tgid).ok().flatten().unwrap_or_default();
+        let layout = system.layout(process.tgid).ok().flatten().unwrap_or_default();
+        self.mappings = told(&mappings, &layout.own);
+        self.mapped = layout.mapped;
         self.told_permille = told_permille(&mappings, &self.mappings);
         self.base = system.is_mostly_base();
         let bounded = age.clamp(AGE.0, AGE.1);
@@ -403,7 +413,10 @@ fn kind(mapping: &Mapping) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::maps;
     use crate::memory::numa_maps::parse;
+    use crate::sys::clock;
+    use crate::system::Memory as _;
     use numaherd_model::scene::Scene;
     use numaherd_model::{CpuId, NodeId};
 
@@ -452,6 +465,53 @@ mod tests {
     }
 
     const ALL: Sampled = Sampled { reserve: true, rest: true };
+
+    #[test]
+    fn each_process_is_told_its_own_accesses() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (me, other) = (std::process::id(), child.id());
+        let buffer = vec![1_u8; 8 << 20];
+        let ours = (buffer.as_ptr() as u64).next_multiple_of(huge::BYTES);
+        // The other's stack ends with its environment.
+        let stack = *maps::read("/".as_ref(), other).unwrap().unwrap().last().unwrap();
+        let theirs = stack.start + stack.len.0 - 1;
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: String, text: &str| crate::testing::put(root.path(), &path, text);
+        for (pid, start, len) in [(me, ours, 6 << 20), (other, stack.start, stack.len.0)] {
+            let line = format!("{start:x}-{:x} rw-p 00000000 00:00 0 \n", start + len);
+            put(format!("proc/{pid}/maps"), &line);
+            let first = "1000 default file=/bin/x mapped=3 N0=3 kernelpagesize_kB=4";
+            let text = format!("{first}\n{start:x} default anon=3 N0=3 kernelpagesize_kB=4\n");
+            put(format!("proc/{pid}/numa_maps"), &text);
+        }
+        let at = |time, tgid, tid, address| {
+            let time = Nanos(clock::monotonic().0 + time);
+            Access { time, tid, tgid, cpu: CpuId(0), address }
+        };
+        let found = vec![
+            at(1, me, 71, ours),
+            at(2, other, other, theirs),
+            at(4, 1, 1, ours),
+            at(5, me, me, ours + huge::BYTES),
+        ];
+        let mut accesses = Accesses::new(Some(Box::new(Source(found, None))), ALL);
+        let process = |tgid| ProcessId { tgid, start: 0 };
+        accesses.watch(&[process(me), process(other)], &"0".parse().unwrap());
+        let mut system = system::Running::new(root.path());
+        let topology = Scene::two_by_four().snapshot().topology;
+        let mut faults = Vec::new();
+        accesses.hear(&mut system, &topology, &mut faults);
+        let seen = system.locate(other, &[theirs]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !seen.is_ok_and(|places| matches!(places[0], PageStatus::On(_))) {
+            eprintln!("skipped: where pages are is not told here");
+            return;
+        }
+        let told: Vec<_> = faults.iter().map(|fault| (fault.tid, fault.address)).collect();
+        let expected = [(71, ours), (other, theirs), (me, ours + huge::BYTES)];
+        assert_eq!(told, expected.map(|(tid, address)| (tid, Some(address))));
+    }
 
     #[test]
     fn where_no_cpu_is_sampled_nothing_is_told() {
