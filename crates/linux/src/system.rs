@@ -124,6 +124,10 @@ pub trait Memory {
     /// # Errors
     /// They are there but cannot be read.
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError>;
+    /// Whether a thread has a memory policy of its own, of a process whose first mapping has none, as far as can be told.
+    fn has_policy(&mut self, _tgid: u32, _tid: u32) -> bool {
+        false
+    }
     /// Whether most memory of programs' own, over the whole machine, is in base pages.
     fn is_mostly_base(&mut self) -> bool {
         false
@@ -342,6 +346,10 @@ impl Memory for Running {
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
         numa_maps::read(&self.root, tgid)
+    }
+
+    fn has_policy(&mut self, tgid: u32, tid: u32) -> bool {
+        numa_maps::has_policy(&self.root, tgid, tid)
     }
 
     fn is_mostly_base(&mut self) -> bool {
