@@ -408,14 +408,12 @@ impl Observe for LiveMachine {
                 self.aside.hear(faults);
                 self.accesses.learn(faults);
                 self.accesses.hear(self.system.as_mut(), &self.topology, faults);
-                let sampled = self.sampled_processes(&snapshot.tasks);
-                self.accesses.watch(&sampled, &self.topology.cpus());
-                for task in &snapshot.tasks {
-                    self.accesses.born(task.process, Nanos(now.0.saturating_sub(task.age.0)));
-                }
+                self.sample(&snapshot.tasks, now);
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
             false => {
+                // Where no CPU could be sampled so far, one may be now.
+                self.sample(&snapshot.tasks, now);
                 let memory = self.system.as_mut();
                 resident::fill(memory, &mut snapshot, &mut self.policies).map_err(read_error)?;
             }

@@ -13,8 +13,6 @@
 //! that it did all it could to avoid. Pages pinned by a device it refuses, every time anew. A task
 //! under a quota looks idle when it is not, and may be stopped while it holds what others wait for.
 
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use numaherd_model::Bytes;
@@ -22,6 +20,7 @@ use numaherd_model::Bytes;
 use crate::ReadError;
 use crate::cgroup::{self, Mounts};
 use crate::file::{kib, text_if_present};
+use crate::memory::numa_maps::first_policy;
 use crate::memory::residence::Unseen;
 
 /// Locked memory from which a process's is left alone, per mille of what is resident. Guessed: a
@@ -88,10 +87,7 @@ pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
 /// Whether the first mapping, and with it every one without a policy of its own, has a policy that
 /// keeps its pages from taking faults.
 fn has_policy(numa_maps: &Path) -> bool {
-    let mut begin = [0; 64];
-    let read = File::open(numa_maps).and_then(|mut file| file.read(&mut begin)).unwrap_or(0);
-    let text = String::from_utf8_lossy(&begin[..read]);
-    let policy = text.split([' ', '\n']).nth(1);
+    let policy = first_policy(numa_maps, 64);
     policy.is_some_and(|policy| policy != "default" && !policy.contains("balancing"))
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology};
 
 use crate::memory::anonymous::Anonymous;
-use crate::memory::maps::{self, AnonymousRange, ObjectRange};
+use crate::memory::maps::{self, AnonymousRange, Layout, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::memory::zoneinfo;
 use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
@@ -107,6 +107,14 @@ pub trait Memory {
     /// # Errors
     /// They are there but cannot be read.
     fn mapped(&mut self, tgid: u32) -> Result<Option<Vec<Range<u64>>>, ReadError>;
+    /// Both what is its own and which addresses it maps.
+    ///
+    /// # Errors
+    /// They are there but cannot be read.
+    fn layout(&mut self, tgid: u32) -> Result<Option<Layout>, ReadError> {
+        let (own, mapped) = (self.own_ranges(tgid)?, self.mapped(tgid)?);
+        Ok(own.zip(mapped).map(|(own, mapped)| Layout { own, mapped }))
+    }
     /// Why a process's pages are to stay where they are, if they are.
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;
     /// How much of a process's own memory can take hinting faults, as far as a cheap look shows.
@@ -116,6 +124,10 @@ pub trait Memory {
     /// # Errors
     /// They are there but cannot be read.
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError>;
+    /// Whether a thread has a memory policy of its own, of a process whose first mapping has none, as far as can be told.
+    fn has_policy(&mut self, _tgid: u32, _tid: u32) -> bool {
+        false
+    }
     /// Whether most memory of programs' own, over the whole machine, is in base pages.
     fn is_mostly_base(&mut self) -> bool {
         false
@@ -320,6 +332,10 @@ impl Memory for Running {
         maps::read_mapped(&self.root, tgid)
     }
 
+    fn layout(&mut self, tgid: u32) -> Result<Option<Layout>, ReadError> {
+        maps::read_layout(&self.root, tgid)
+    }
+
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
         respect::pages_stay(&self.root, tgid)
     }
@@ -330,6 +346,10 @@ impl Memory for Running {
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
         numa_maps::read(&self.root, tgid)
+    }
+
+    fn has_policy(&mut self, tgid: u32, tid: u32) -> bool {
+        numa_maps::has_policy(&self.root, tgid, tid)
     }
 
     fn is_mostly_base(&mut self) -> bool {

@@ -22,14 +22,29 @@ pub struct Access {
     pub address: u64,
 }
 
+/// CPUs that are not sampled for want of something, and are tried again.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missed {
+    /// Which.
+    pub cpus: CpuSet,
+    /// Why, of the first of them.
+    pub why: String,
+}
+
 /// Where samples of accesses come from.
 pub trait AccessSource {
     /// Samples these thread groups on these CPUs from now on, each CPU about once in so long; nobody,
-    /// and nothing is sampled and nothing held open. The same again changes nothing.
+    /// and nothing is sampled and nothing held open. The same again changes nothing, but that CPUs are tried again that
+    /// could not be sampled.
     ///
     /// # Errors
-    /// The kernel's; nothing is sampled then.
+    /// The kernel's, if it refuses for good; nothing is sampled then.
     fn watch(&mut self, tgids: &[u32], cpus: &CpuSet, every: Nanos) -> io::Result<()>;
+
+    /// CPUs that should be sampled now, and are not.
+    fn missed(&self) -> Option<Missed> {
+        None
+    }
 
     /// Appends the accesses since the last call, of each CPU the oldest first.
     fn drain(&mut self, accesses: &mut Vec<Access>);

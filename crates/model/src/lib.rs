@@ -26,7 +26,7 @@ mod topology;
 mod traffic;
 mod ways;
 
-pub use access::{Access, AccessSource};
+pub use access::{Access, AccessSource, Missed};
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
 pub use cause::{Cause, Whose};
 pub use change::{Change, Journal};

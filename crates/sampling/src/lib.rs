@@ -10,7 +10,7 @@
 //!
 //! Nothing is done to the task's memory, and the tasks lose what one interrupt takes.
 //!
-//! Four parts: `perf` takes samples, `code` gets instructions, `block` says what they access given
+//! Five parts: `perf` takes samples, from the events of each CPU that `rings` keeps, `code` gets instructions, `block` says what they access given
 //! `registers`. Only of 64-bit programs on x86: elsewhere [`sampler`] answers none.
 //!
 //! `stacks` is another thing made with the same clock: where a thread of ours is in the kernel, running and waiting.
@@ -23,9 +23,13 @@ mod code;
 #[cfg(target_arch = "x86_64")]
 mod controllers;
 #[cfg(target_arch = "x86_64")]
+mod files;
+#[cfg(target_arch = "x86_64")]
 mod perf;
 #[cfg(target_arch = "x86_64")]
 mod registers;
+#[cfg(target_arch = "x86_64")]
+mod rings;
 #[cfg(target_arch = "x86_64")]
 mod stacks;
 #[cfg(target_arch = "x86_64")]
@@ -93,11 +97,15 @@ impl Stacks {
     }
 }
 
+/// Has perf's open event, whose file this is, interrupt once in so long from now on: a system call that is not here.
+pub type SetPeriod = fn(std::os::fd::RawFd, numaherd_model::Nanos) -> std::io::Result<()>;
+
 /// What samples accesses on this architecture; `None` where its instructions are not read.
 #[must_use]
-pub fn sampler() -> Option<Box<dyn numaherd_model::AccessSource>> {
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables))]
+pub fn sampler(set_period: SetPeriod) -> Option<Box<dyn numaherd_model::AccessSource>> {
     #[cfg(target_arch = "x86_64")]
-    return Some(Box::new(Sampler::new()));
+    return Some(Box::new(Sampler::new(set_period)));
     #[cfg(not(target_arch = "x86_64"))]
     None
 }

@@ -388,7 +388,7 @@ impl Workload {
         }
         for process in self.process.iter_mut().filter(|process| process.programs.is_none()) {
             if let Some(bytes) = to.size_bytes {
-                process.memory_mib = bytes.div_ceil(1 << 20).max(2);
+                process.memory_mib = sound::mib(bytes)?;
             }
             if let Some(loops) = to.loops {
                 process.set_loops(loops);
@@ -547,6 +547,12 @@ pub(crate) mod tests {
         assert_eq!(numa01().resized(to).unwrap().bytes(24), f64::from(128 << 20) * 10.0);
         let odd = Parameters { threads: Some(7), ..Parameters::default() };
         assert!(numa01().resized(odd).unwrap_err().to_string().contains("a multiple of 2"));
+        let sized = |bytes| {
+            let to = Parameters { size_bytes: Some(bytes), ..Parameters::default() };
+            numa01().resized(to).map(|workload| workload.process[0].memory_mib)
+        };
+        assert_eq!((sized(2 << 20).unwrap(), sized((2 << 20) + 1).unwrap()), (2, 3));
+        assert!(sized((2 << 20) - 1).unwrap_err().to_string().contains("2M or more"));
         let many = Parameters { threads: Some(2_000_000), ..Parameters::default() };
         assert!(numa01().resized(many).unwrap_err().to_string().contains("at most 1000000"));
     }

@@ -19,6 +19,7 @@ use anyhow::{Result, anyhow, bail, ensure};
 use numaherd_control::Controller;
 use numaherd_linux::live::{LiveMachine, LiveOptions, Sampled, TrafficCounters};
 use numaherd_linux::process::TaskReader;
+use numaherd_linux::sys::perf::set_period;
 use numaherd_model::{
     Change, EvidenceGrade, FaultSource, Journal, Latencies, Nanos, NodeId, ProcessId, Snapshot,
     Topology, Waiting, WorldError,
@@ -221,7 +222,7 @@ fn looking(
     Ok(LiveMachine::new(LiveOptions {
         targets: vec![process],
         faults,
-        accesses: numaherd_sampling::sampler(),
+        accesses: numaherd_sampling::sampler(set_period),
         sampled: Sampled { reserve: true, rest: false },
         latencies: latencies.cloned(),
         traffic,

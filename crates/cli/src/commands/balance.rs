@@ -16,6 +16,7 @@ use numaherd_control::{Calm, Controller, Convergence, Found, Pace, Turn};
 use numaherd_linux::live::{LiveMachine, LiveOptions, Sampled};
 use numaherd_linux::memory::anonymous::Anonymous;
 use numaherd_linux::rotation::Rotation;
+use numaherd_linux::sys::perf::set_period;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
@@ -188,7 +189,7 @@ impl Runner {
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
         let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
-        let accesses = sampled.is_any().then(numaherd_sampling::sampler).flatten();
+        let accesses = sampled.is_any().then(|| numaherd_sampling::sampler(set_period)).flatten();
         let beside = match sampled.rest && accesses.is_some() {
             true => "; and samples of accesses",
             false => "",
@@ -198,6 +199,7 @@ impl Runner {
         let at_first = Anonymous::read(Path::new("/"));
         let most = most.filter(|_| parts.bandwidth).unwrap_or_default();
         let traffic = traffic::counters(&topology, &most, |story| say!("numaherd: {story}"));
+        // Sampling may raise our limit on open files: the command has begun by then, with its user's.
         let child = start(&args.command, session.run())?;
         // Files are open by now, and the command has what its user has.
         privileges::give_up(tunes(args), sampled)?;

@@ -475,6 +475,10 @@ fn wrong_files_are_told_with_line_and_field() {
     );
     let too_much = ["simulate", "numa01", "--machine", "2x4", "--placement", "bind"];
     run(&mut numaherd(&too_much)).refuses(1, &["does not fit", "--size"]);
+    let too_little = [&too_much[..], &["--size", "1M"]].concat();
+    run(&mut numaherd(&too_little)).refuses(1, &["--size 1048576", "give 2M or more"]);
+    let compared = ["compare", "numa02", "--on", "sim:2x4", "--placements", "off", "--size", "64K"];
+    run(&mut numaherd(&compared)).refuses(1, &["--size 65536", "give 2M or more"]);
     let too_many = [&too_much[..], &["--size", "2M", "--threads", "3000"]].concat();
     run(&mut numaherd(&too_many))
         .refuses(1, &["needs 3000 MiB, a block of 2 for each", "--threads"]);

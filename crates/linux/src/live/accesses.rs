@@ -4,14 +4,15 @@
 //! Each access is handed on as a fault, on the huge page that it is on: whoever sums up faults need not know. Pages of
 //! the reserve that others may map too, that have a memory policy of their owner's, or that are larger than 2 MiB are
 //! never moved: of an access to one of those it is told who, and on which node, and not where. Of other memory only
-//! accesses to what is private and without a policy are told. A fault comes when the kernel has armed a page, once a
-//! pass, by whoever is first; a sample comes wherever a task spends its time.
+//! accesses to what is private and without a policy are told. A thread's own policy rules what it accesses that has none,
+//! as in the kernel's faults (mpol_misplaced): to it that is memory with a policy. A fault comes when the kernel has
+//! armed a page, once a pass, by whoever is first; a sample comes wherever a task spends its time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use numaherd_model::{
-    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Nanos, Pages, ProcessId,
+    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Missed, Nanos, Pages, ProcessId,
     SAMPLED, Topology,
 };
 
@@ -54,6 +55,10 @@ const STAYS: Nanos = Nanos(1_000_000_000);
 /// And from then on nothing is known of it.
 const FORGOTTEN: Nanos = Nanos(10_000_000_000);
 
+/// A thread's own policy is looked at where that costs the kernel a walk over no more pages than that: those of the
+/// process's first mapping, which mostly is the program's code. Guessed: 0.1 ms.
+const MOST_WALKED: u64 = 1024;
+
 /// The sampler, and whom it looks at.
 #[derive(Default)]
 pub struct Accesses {
@@ -61,6 +66,9 @@ pub struct Accesses {
     sampled: Sampled,
     /// Why it gave up.
     refused: Option<String>,
+    /// CPUs that cannot be sampled for now, and whether those are all.
+    missed: Option<Missed>,
+    blind: bool,
     settled: bool,
     watched: BTreeMap<ProcessId, Known>,
     drained: Vec<Access>,
@@ -82,6 +90,9 @@ struct Known {
     mappings: Vec<Told>,
     /// What it mapped, ascending.
     mapped: Vec<Range<u64>>,
+    /// Whether a thread has a policy of its own, of those that were found since; and whether that is looked at.
+    ruled: BTreeMap<u32, bool>,
+    shows: bool,
     /// What of its resident memory is of mappings of which accesses are told, per mille.
     told_permille: u32,
     /// Whether most memory of programs' own is in base pages, where no fault tells of its own.
@@ -127,12 +138,17 @@ impl Accesses {
 
     /// Whether everybody's accesses are sampled, as far as is known: then nobody else need tell who uses what.
     pub fn tells_all(&self) -> bool {
-        self.sampled.rest && self.source.is_some() && self.refused.is_none()
+        self.sampled.rest && self.source.is_some() && self.refused.is_none() && !self.blind
     }
 
     /// Why accesses cannot be sampled after all.
     pub fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
+    }
+
+    /// CPUs that cannot be sampled for now.
+    pub fn missed(&self) -> Option<&Missed> {
+        self.missed.as_ref()
     }
 
     /// Whether little is left to find out.
@@ -157,6 +173,8 @@ impl Accesses {
             self.refused = Some(error.to_string());
             self.watched.clear();
         }
+        self.missed = source.missed();
+        self.blind = self.missed.as_ref().is_some_and(|missed| missed.cpus == *cpus);
     }
 
     /// Whether it is sampled.
@@ -210,27 +228,13 @@ impl Accesses {
         });
         let newest = self.drained.last().map_or(Nanos(0), |access| access.time);
         self.visits.retain(|_, (_, time)| newest.since(*time) < FORGOTTEN);
-        for (process, known) in &mut self.watched {
-            let mut own = self.drained.iter().filter(|a| a.tgid == process.tgid).peekable();
-            if own.peek().is_none() {
-                continue;
-            }
-            known.read(system, *process);
-            if known.is_stale(system.monotonic()) {
-                continue;
-            }
-            let own: Vec<&Access> = own.collect();
-            own.iter().for_each(|access| known.see(access.address));
-            let own = own.into_iter();
-            let told = own.filter_map(|access| Some((*access, known.kind(access.address)?)));
-            let told: Vec<(Access, Kind)> = told.collect();
-            let addresses: Vec<u64> =
-                told.iter().map(|(access, kind)| page(access, *kind)).collect();
-            // Nothing of one that has ended.
-            let places = system.locate(process.tgid, &addresses).unwrap_or_default();
-            let found = told.iter().zip(places);
-            let base = known.is_base();
-            faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
+        // Of each process still in order.
+        self.drained.sort_by_key(|access| access.tgid);
+        for own in self.drained.chunk_by(|a, b| a.tgid == b.tgid) {
+            let of = |start| ProcessId { tgid: own[0].tgid, start };
+            let watched = self.watched.range_mut(of(0)..=of(u64::MAX)).next();
+            let Some((process, known)) = watched else { continue };
+            known.hear(system, *process, own, topology, faults);
         }
         // Whoever sums them up takes them to come one after the other.
         faults.sort_by_key(|fault| fault.time);
@@ -288,6 +292,32 @@ fn huge_page() -> Pages {
 }
 
 impl Known {
+    /// Adds a process's accesses as faults.
+    fn hear(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        own: &[Access],
+        topology: &Topology,
+        faults: &mut Vec<HintingFault>,
+    ) {
+        self.read(system, process);
+        if self.is_stale(system.monotonic()) {
+            return;
+        }
+        own.iter().for_each(|access| self.see(access.address));
+        let mut told: Vec<(Access, Kind)> = Vec::new();
+        for access in own {
+            told.extend(self.kind_to(system, access).map(|kind| (*access, kind)));
+        }
+        let addresses: Vec<u64> = told.iter().map(|(access, kind)| page(access, *kind)).collect();
+        // Nothing of one that has ended.
+        let places = system.locate(process.tgid, &addresses).unwrap_or_default();
+        let base = self.is_base();
+        let found = told.iter().zip(places);
+        faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
+    }
+
     /// Notes whether its memory is of huge pages.
     fn learn(&mut self, faults: &[HintingFault]) {
         for fault in faults.iter().filter(|fault| !fault.is_sample()) {
@@ -318,9 +348,11 @@ impl Known {
             }
         }
         let mappings = system.mappings(process.tgid).ok().flatten().unwrap_or_default();
-        let own = system.own_ranges(process.tgid).ok().flatten().unwrap_or_default();
-        self.mappings = told(&mappings, &own);
-        self.mapped = system.mapped(process.tgid).ok().flatten().unwrap_or_default();
+        let layout = system.layout(process.tgid).ok().flatten().unwrap_or_default();
+        self.mappings = told(&mappings, &layout.own);
+        self.mapped = layout.mapped;
+        self.ruled.clear();
+        self.shows = mappings.first().is_some_and(shows);
         self.told_permille = told_permille(&mappings, &self.mappings);
         self.base = system.is_mostly_base();
         let bounded = age.clamp(AGE.0, AGE.1);
@@ -343,6 +375,20 @@ impl Known {
     /// Whether what is known of its mappings is so old that one may have got a policy since.
     fn is_stale(&self, now: Nanos) -> bool {
         now.since(self.read) > AGE.1
+    }
+
+    /// What an access is to, if it is told, given whose it is.
+    fn kind_to(&mut self, system: &mut dyn System, access: &Access) -> Option<Kind> {
+        let Access { tgid, tid, address, .. } = *access;
+        let kind = self.kind(address)?;
+        // The main thread's policy is that which mappings show.
+        if kind == Kind::Stays || !self.shows || tid == tgid {
+            return Some(kind);
+        }
+        match *self.ruled.entry(tid).or_insert_with(|| system.has_policy(tgid, tid)) {
+            true => (kind == Kind::Moves).then_some(Kind::Stays),
+            false => Some(kind),
+        }
     }
 
     /// What an address that was accessed is in, if accesses to that are told.
@@ -379,6 +425,12 @@ fn told(mappings: &[Mapping], own: &[AnonymousRange]) -> Vec<Told> {
     mappings.iter().zip(nexts).filter_map(one).collect()
 }
 
+/// Whether of a process with this first mapping each thread's own policy can be told at little cost.
+fn shows(first: &Mapping) -> bool {
+    let resident: u64 = first.nodes.iter().map(|(_, bytes)| bytes.0).sum();
+    first.policy == "default" && resident <= MOST_WALKED * first.page_size.0
+}
+
 fn kind(mapping: &Mapping) -> Option<Kind> {
     if !mapping.huge {
         return (mapping.policy == "default" && !mapping.stack).then_some(Kind::Faults);
@@ -393,7 +445,10 @@ fn kind(mapping: &Mapping) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::maps;
     use crate::memory::numa_maps::parse;
+    use crate::sys::clock;
+    use crate::system::Memory as _;
     use numaherd_model::scene::Scene;
     use numaherd_model::{CpuId, NodeId};
 
@@ -422,6 +477,123 @@ mod tests {
         assert!(at(0, 1, 0x20_0000) && at(5, 2, 0x20_0000));
         assert!(!at(10, 1, 0x20_1000) && !at(999, 1, 0x3f_ffff) && at(1000, 1, 0x20_0000));
         assert!(at(1010, 1, 0x40_0000) && at(1020, 1, 0x20_0000), "it came back");
+    }
+
+    /// Has these accesses for whoever asks first, and cannot sample these CPUs.
+    struct Source(Vec<Access>, Option<Missed>);
+
+    impl AccessSource for Source {
+        fn watch(&mut self, _: &[u32], _: &CpuSet, _: Nanos) -> std::io::Result<()> {
+            Ok(())
+        }
+
+        fn missed(&self) -> Option<Missed> {
+            self.1.clone()
+        }
+
+        fn drain(&mut self, accesses: &mut Vec<Access>) {
+            accesses.append(&mut self.0);
+        }
+    }
+
+    const ALL: Sampled = Sampled { reserve: true, rest: true };
+
+    #[test]
+    fn each_process_is_told_its_own_accesses_but_those_of_threads_with_a_policy() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let (me, other) = (std::process::id(), child.id());
+        let buffer = vec![1_u8; 8 << 20];
+        let ours = (buffer.as_ptr() as u64).next_multiple_of(huge::BYTES);
+        // The other's stack ends with its environment.
+        let stack = *maps::read("/".as_ref(), other).unwrap().unwrap().last().unwrap();
+        let theirs = stack.start + stack.len.0 - 1;
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: String, text: &str| crate::testing::put(root.path(), &path, text);
+        for (pid, start, len) in [(me, ours, 6 << 20), (other, stack.start, stack.len.0)] {
+            let line = format!("{start:x}-{:x} rw-p 00000000 00:00 0 \n", start + len);
+            put(format!("proc/{pid}/maps"), &line);
+            let first = "1000 default file=/bin/x mapped=3 N0=3 kernelpagesize_kB=4";
+            let text = format!("{first}\n{start:x} default anon=3 N0=3 kernelpagesize_kB=4\n");
+            put(format!("proc/{pid}/numa_maps"), &text);
+        }
+        for (tid, policy) in [(71, "default"), (72, "bind:0")] {
+            put(format!("proc/{me}/task/{tid}/numa_maps"), &format!("1000 {policy} file=/bin/x"));
+        }
+        let at = |time, tgid, tid, address| {
+            let time = Nanos(clock::monotonic().0 + time);
+            Access { time, tid, tgid, cpu: CpuId(0), address }
+        };
+        let found = vec![
+            at(1, me, 71, ours),
+            at(2, other, other, theirs),
+            at(3, me, 72, ours),
+            at(4, 1, 1, ours),
+            at(5, me, me, ours + huge::BYTES),
+        ];
+        let mut accesses = Accesses::new(Some(Box::new(Source(found, None))), ALL);
+        let process = |tgid| ProcessId { tgid, start: 0 };
+        accesses.watch(&[process(me), process(other)], &"0".parse().unwrap());
+        let mut system = system::Running::new(root.path());
+        let topology = Scene::two_by_four().snapshot().topology;
+        let mut faults = Vec::new();
+        accesses.hear(&mut system, &topology, &mut faults);
+        let seen = system.locate(other, &[theirs]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        if !seen.is_ok_and(|places| matches!(places[0], PageStatus::On(_))) {
+            eprintln!("skipped: where pages are is not told here");
+            return;
+        }
+        let told: Vec<_> = faults.iter().map(|fault| (fault.tid, fault.address)).collect();
+        let expected = [(71, ours), (other, theirs), (me, ours + huge::BYTES)];
+        assert_eq!(told, expected.map(|(tid, address)| (tid, Some(address))));
+    }
+
+    /// It is memory whose owner has said where it belongs.
+    #[test]
+    fn of_the_reserve_what_a_thread_with_a_policy_accesses_stays() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |tid: u32, policy| {
+            let path = format!("proc/7/task/{tid}/numa_maps");
+            crate::testing::put(root.path(), &path, &format!("1000 {policy} file=/bin/x"));
+        };
+        put(8, "default");
+        put(9, "interleave:0-1");
+        let mut system = system::Running::new(root.path());
+        let told = |start, kind| Told { range: start..start + 0x1000, kind };
+        let mappings = vec![told(0x1000, Kind::Moves), told(0x2000, Kind::Stays)];
+        let mut known = Known { shows: true, mappings, ..Known::default() };
+        let mut of = |tid, address| {
+            let access = Access { time: Nanos(7), tid, tgid: 7, cpu: CpuId(0), address };
+            known.kind_to(&mut system, &access)
+        };
+        assert_eq!([of(8, 0x1000), of(8, 0x2000)], [Some(Kind::Moves), Some(Kind::Stays)]);
+        assert_eq!([of(9, 0x1000), of(9, 0x2000)], [Some(Kind::Stays); 2]);
+        // Until its mappings are read again.
+        put(8, "bind:0");
+        assert_eq!((of(8, 0x1000), of(9, 0x3000)), (Some(Kind::Moves), None));
+    }
+
+    #[test]
+    fn a_threads_policy_is_looked_at_where_the_first_mapping_has_none_and_is_small() {
+        let of = |line: &str| shows(&parse(line).unwrap());
+        assert!(of("1000 default file=/bin/x") && !of("1000 bind:0 file=/bin/x"));
+        assert!(of("1000 default anon=1024 N0=1000 N1=24 kernelpagesize_kB=4"));
+        assert!(!of("1000 default anon=1025 N0=1025 kernelpagesize_kB=4"));
+        assert!(of("1000 default anon=1024 N0=1024 kernelpagesize_kB=2048"));
+    }
+
+    #[test]
+    fn where_no_cpu_is_sampled_nothing_is_told() {
+        let missed = |cpus: &str| Missed { cpus: cpus.parse().unwrap(), why: "full".into() };
+        let of = |cpus: &str| {
+            let source = Source(Vec::new(), Some(missed(cpus)));
+            let mut accesses = Accesses::new(Some(Box::new(source)), ALL);
+            accesses.watch(&[ProcessId { tgid: 7, start: 1 }], &"0-3".parse().unwrap());
+            assert_eq!((accesses.missed(), accesses.refused()), (Some(&missed(cpus)), None));
+            accesses.tells_all()
+        };
+        assert_eq!([of("1-3"), of("0-3")], [true, false]);
     }
 
     #[test]

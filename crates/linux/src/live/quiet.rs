@@ -102,9 +102,12 @@ struct Group {
 impl Aside {
     /// These faults came in.
     pub fn hear(&mut self, faults: &[HintingFault]) {
-        for (process, seen) in self.coverage.iter_mut().filter(|(_, seen)| seen.why.is_some()) {
-            let own = faults.iter().filter(|fault| fault.tgid == process.tgid);
-            seen.heard += own.map(|fault| fault.pages.0).sum::<u64>();
+        for run in faults.chunk_by(|a, b| a.tgid == b.tgid) {
+            let of = |start| ProcessId { tgid: run[0].tgid, start };
+            let seen = self.coverage.range_mut(of(0)..=of(u64::MAX));
+            for (_, seen) in seen.filter(|(_, seen)| seen.why.is_some()) {
+                seen.heard += run.iter().map(|fault| fault.pages.0).sum::<u64>();
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numaherd_model::{Nanos, ProcessId, Task};
+use numaherd_model::{Missed, Nanos, ProcessId, Task};
 
 use super::{LiveMachine, quiet};
 use crate::vm;
@@ -70,6 +70,15 @@ impl LiveMachine {
         all
     }
 
+    /// Samples those from now on. What has just been born has laid out other memory.
+    pub(super) fn sample(&mut self, tasks: &[Task], now: Nanos) {
+        let sampled = self.sampled_processes(tasks);
+        self.accesses.watch(&sampled, &self.topology.cpus());
+        for task in tasks {
+            self.accesses.born(task.process, Nanos(now.0.saturating_sub(task.age.0)));
+        }
+    }
+
     pub(super) fn made_up(&self) -> impl Iterator<Item = (ProcessId, quiet::Hidden)> + '_ {
         self.aside.all_hidden().filter(|(_, hidden)| self.accesses.make_up(hidden))
     }
@@ -83,6 +92,12 @@ impl LiveMachine {
     #[must_use]
     pub fn unsampled(&self) -> Option<&str> {
         self.accesses.refused().filter(|_| self.accesses.sampled().rest)
+    }
+
+    /// CPUs on which accesses cannot be sampled for now, where others can.
+    #[must_use]
+    pub fn unsampled_cpus(&self) -> Option<&Missed> {
+        self.accesses.missed()
     }
 
     /// Why what memory carries is not counted any more.

@@ -18,6 +18,15 @@ pub struct AnonymousRange {
     pub len: Bytes,
 }
 
+/// What a process maps, each ascending.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// The ranges that are its own.
+    pub own: Vec<AnonymousRange>,
+    /// Which addresses it maps at all, neighbours as one.
+    pub mapped: Vec<ops::Range<u64>>,
+}
+
 /// A range of an object that others may map too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRange {
@@ -61,12 +70,30 @@ pub fn read_shared(root: &Path, tgid: u32) -> Result<Option<Vec<ObjectRange>>, R
 /// # Errors
 /// The file cannot be read, or is not the kernel's.
 pub fn read_mapped(root: &Path, tgid: u32) -> Result<Option<Vec<ops::Range<u64>>>, ReadError> {
-    let mut mapped: Vec<ops::Range<u64>> = Vec::new();
-    let add = |Line { start, len, .. }: Line| match mapped.last_mut() {
-        Some(last) if last.end == start => last.end += len.0,
-        _ => mapped.push(start..start + len.0),
+    let mut mapped = Vec::new();
+    Ok(each_line(root, tgid, |line| add(&mut mapped, &line))?.map(|()| mapped))
+}
+
+/// Reads what it maps; None when the process has ended.
+///
+/// # Errors
+/// The file cannot be read, or is not the kernel's.
+pub fn read_layout(root: &Path, tgid: u32) -> Result<Option<Layout>, ReadError> {
+    let mut layout = Layout::default();
+    let take = |line: Line| {
+        add(&mut layout.mapped, &line);
+        if let Some(Range::Own(range)) = line.range {
+            layout.own.push(range);
+        }
     };
-    Ok(each_line(root, tgid, add)?.map(|()| mapped))
+    Ok(each_line(root, tgid, take)?.map(|()| layout))
+}
+
+fn add(mapped: &mut Vec<ops::Range<u64>>, line: &Line) {
+    match mapped.last_mut() {
+        Some(last) if last.end == line.start => last.end += line.len.0,
+        _ => mapped.push(line.start..line.start + line.len.0),
+    }
 }
 
 fn read_all(root: &Path, tgid: u32) -> Result<Option<Vec<Range>>, ReadError> {
@@ -154,7 +181,10 @@ mod tests {
         let below =
             [0x55a0..0x55c0, 0x6000..0x8000, 0x9000..0xa000, 0xb000..0xe000, 0xf000..0xf800];
         assert_eq!(mapped, below.into_iter().chain([vsyscall]).collect::<Vec<_>>());
+        let layout = Layout { own: ranges, mapped };
+        assert_eq!(read_layout(root.path(), 7).unwrap(), Some(layout));
         assert_eq!(read(root.path(), 8).unwrap(), None);
+        assert_eq!(read_layout(root.path(), 8).unwrap(), None);
         std::fs::write(root.path().join("proc/7/maps"), "6000-5000 rw-p 0 0:0 0\n").unwrap();
         assert!(read(root.path(), 7).is_err());
     }

@@ -6,6 +6,8 @@
 //!
 //! Source: the kernel's Documentation/filesystems/proc.rst and show_numa_map (v6.12).
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 
 use numaherd_model::{Bytes, NodeId};
@@ -67,6 +69,27 @@ fn read_file(path: &Path) -> Result<Option<Vec<Mapping>>, ReadError> {
         parse(line).ok_or_else(|| ReadError::parse(path, index + 1, expected, line))
     });
     lines.collect::<Result<_, _>>().map(Some)
+}
+
+/// No more than the shortest line has: the kernel goes on to the next mapping, and walks its page tables too, until it has
+/// as much as was asked for (seq_read_iter, v6.12).
+const HEAD_BYTES: usize = "00400000 default\n".len();
+
+/// Whether a thread has a memory policy of its own; false also where that cannot be told. Of mappings without one its
+/// `numa_maps` shows the thread's, so that the first line tells, if the process's own has `default` there.
+#[must_use]
+pub fn has_policy(root: &Path, tgid: u32, tid: u32) -> bool {
+    let path = root.join(format!("proc/{tgid}/task/{tid}/numa_maps"));
+    // Of its name there may be only the beginning.
+    first_policy(&path, HEAD_BYTES).is_some_and(|policy| !"default".starts_with(&policy))
+}
+
+/// The policy in the first line, or as much of it as is among the first bytes.
+pub(crate) fn first_policy(path: &Path, bytes: usize) -> Option<String> {
+    let mut head = vec![0; bytes];
+    let len = File::open(path).and_then(|mut file| file.read(&mut head)).ok()?;
+    let text = String::from_utf8_lossy(&head[..len]);
+    text.split([' ', '\n']).nth(1).map(str::to_string)
 }
 
 /// Parses one line. Policies may hold spaces (`prefer (many):0-1`), so the policy is whatever
@@ -221,6 +244,45 @@ mod tests {
         }
         let huge = "1000 default N0=18446744073709551615 kernelpagesize_kB=4";
         assert_eq!(parse(huge), None, "overflow is no panic");
+    }
+
+    #[test]
+    fn the_first_line_tells_a_threads_own_policy() {
+        let root = tempfile::tempdir().unwrap();
+        let has = |text| {
+            crate::testing::put(root.path(), "proc/7/task/8/numa_maps", text);
+            has_policy(root.path(), 7, 8)
+        };
+        assert!(!has("00400000 default\n00600000 bind:0\n"));
+        assert!(!has("55a4416a7000 default file=/bin/x mapped=1 N0=1\n"));
+        assert!(!has("7fffa4416a7000 default\n") && !has("") && !has("nothing"));
+        assert!(has("55a4416a7000 bind:0 file=/bin/x\n"));
+        assert!(has("400000 local\n") && has("7fffa4416a7000 interleave:0-1\n"));
+        assert!(!has_policy(root.path(), 7, 9), "it has ended");
+    }
+
+    #[test]
+    fn a_thread_that_binds_itself_has_a_policy_and_its_process_has_none() {
+        use crate::sys::mempolicy;
+        let me = std::process::id();
+        let of_me = read("/".as_ref(), me).unwrap();
+        if of_me.is_none_or(|mappings| mappings[0].policy != "default") {
+            eprintln!("skipped: this kernel has no memory policies, or we have one");
+            return;
+        }
+        let bound = || {
+            // PID/task/TID
+            let tid = std::fs::read_link("/proc/thread-self").unwrap();
+            let tid = tid.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            let before = has_policy("/".as_ref(), me, tid);
+            mempolicy::set_raw(libc::MPOL_BIND, &mempolicy::allowed().unwrap()).ok()?;
+            Some((before, has_policy("/".as_ref(), me, tid)))
+        };
+        match std::thread::scope(|scope| scope.spawn(bound).join().unwrap()) {
+            Some(found) => assert_eq!(found, (false, true)),
+            None => eprintln!("skipped: we may not set a policy here"),
+        }
+        assert_eq!(read("/".as_ref(), me).unwrap().unwrap()[0].policy, "default");
     }
 
     proptest! {

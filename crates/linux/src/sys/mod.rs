@@ -10,6 +10,7 @@ pub mod identity;
 pub mod mapping;
 pub mod mempolicy;
 pub mod pages;
+pub mod perf;
 pub mod priority;
 pub mod signal;
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use numaherd_model::{CpuSet, Nanos};
 
 use super::steps::Pace;
-use super::{Parameters, Part, PhaseSpec, ProcessSpec, Start};
+use super::{Parameters, Part, PhaseSpec, ProcessSpec, Start, sound};
 use crate::SimError;
 use crate::engine::BLOCK_BYTES;
 use crate::machine::LINE_BYTES;
@@ -413,7 +413,7 @@ impl Programs {
                 all.len()
             ));
         };
-        memory.bytes = bytes.div_ceil(1 << 20).max(2) << 20;
+        memory.bytes = sound::mib(bytes)? << 20;
         Ok(())
     }
 

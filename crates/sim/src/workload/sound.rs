@@ -3,7 +3,18 @@
 use numaherd_model::places::Pair;
 
 use super::{MOST_THREADS, Part, PhaseSpec, ProcessSpec, Workload};
+use crate::SimError;
 use crate::wrong::Wrong;
+
+/// A size that was asked for, in MiB: as little as a file may have, or more.
+pub(super) fn mib(bytes: u64) -> Result<u64, SimError> {
+    if bytes >= 2 << 20 {
+        return Ok(bytes.div_ceil(1 << 20));
+    }
+    let problem =
+        format!("--size {bytes}: simulated memory comes in blocks of 2 MiB: give 2M or more");
+    Err(SimError::Unfit { problem })
+}
 
 impl Workload {
     /// Kinds of processes that cannot come after each other as it says.

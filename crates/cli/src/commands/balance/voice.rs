@@ -13,9 +13,10 @@ pub struct Voice {
     /// Processes whose accesses were told to be sampled.
     sampled: BTreeMap<ProcessId, String>,
     born_confined: u64,
-    /// Whether it was told that traffic is counted no more, and that accesses cannot be sampled.
+    /// Whether it was told that traffic is counted no more, and that accesses cannot be sampled, at all or on some CPUs.
     uncounted: bool,
     unsampled: bool,
+    missed: bool,
 }
 
 impl Voice {
@@ -38,6 +39,14 @@ impl Voice {
         if let Some(why) = machine.unsampled().filter(|_| !self.unsampled) {
             say!("numaherd: accesses cannot be sampled ({why}): faults alone tell who uses what");
             self.unsampled = true;
+        }
+        if let Some(missed) = machine.unsampled_cpus().filter(|_| !self.missed) {
+            say!(
+                "numaherd: accesses on CPUs {} are not sampled for now: {}",
+                missed.cpus,
+                missed.why
+            );
+            self.missed = true;
         }
         let sampled = machine.sampled();
         for (process, why) in new(&sampled, &self.sampled) {
