@@ -117,8 +117,8 @@ pub trait Balancing {
         false
     }
 
-    /// Its knobs are set, if it has any.
-    fn set_scan(&mut self, _periods: ScanPeriods) {}
+    /// Its knobs are set, if it has any; `None`: it is switched off, and nothing is armed any more.
+    fn set_scan(&mut self, _periods: Option<ScanPeriods>) {}
 
     /// A tick of a running task: the bytes of its process to arm now, if a scan is due.
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes>;

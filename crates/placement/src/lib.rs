@@ -64,4 +64,4 @@ pub mod whole;
 
 pub use herd::Herd;
 pub use mechanisms::Mechanisms;
-pub use scan::{Scan, Seen};
+pub use scan::{Scan, Seen, is_told};

@@ -9,13 +9,13 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Action, Bytes, CONVERGED_PERMILLE, Nanos, NodeId, Plan, Region, ScanPeriods, Snapshot, Task,
-    TaskId, Topology, Waiting,
+    Action, Bytes, CONVERGED_PERMILLE, Nanos, NodeId, Plan, ProcessId, Region, ScanPeriods,
+    Snapshot, Task, TaskId, Topology, Waiting,
 };
 
 use crate::bundles::{Busy, busy, by_process};
 use crate::herd::is_in_place;
-use crate::lost;
+use crate::{lost, tables};
 
 /// Pages a fault from which faults are mostly of huge pages. Guessed: a fifth of them is.
 const MOSTLY_HUGE: u64 = 100;
@@ -40,6 +40,9 @@ const SEEK_FAULTS_PERMILLE: u64 = 50;
 const SEEK_MS: u64 = 100;
 const SEEK_PASS: (u64, u64) = (SEEK_MS, 16_000);
 
+/// What [`Scan::Seek`] has of MiB to a piece, of a delay and of a pass, in milliseconds.
+const SEEK: (u64, u64, u64) = (32, SEEK_MS, SEEK_MS);
+
 /// Base pages of a process that fault in a millisecond at the most. Seen with two processes on the eight
 /// slow CPUs of the emulated 2x4.
 const QUICK_FAULTS_A_MS: u64 = 20;
@@ -52,6 +55,10 @@ const QUICK_PASS: (u64, u64) = (1000, 16_000);
 /// that over base pages ten times as much, since in a minute a hundred gigabytes are four hundred a millisecond.
 const SLOW_PASS: (u64, u64) = (2000, 60_000);
 const SLOW_BASE_PASS: (u64, u64) = (2000, 600_000);
+
+/// CPU time that others take, per mille of one CPU, from which on they may need the kernel's balancing. Guessed: daemons take
+/// less, and who computes takes ten times as much.
+const OTHERS_PERMILLE: u32 = 100;
 
 /// The kernel's own delay before a task's first scan, and shortest period, in milliseconds (v6.12): it looks no later
 /// for us than it would without.
@@ -68,6 +75,9 @@ pub struct Seen {
     pub new_base: Bytes,
     /// Whether others were busy at each of the last looks.
     pub storm: bool,
+    /// Whether samples tell of everybody who is busy, too, and most of what they tell of has been shown
+    /// ([`is_told`]).
+    pub told: bool,
 }
 
 impl Seen {
@@ -83,7 +93,7 @@ impl Seen {
     }
 }
 
-/// One of six settings.
+/// One of seven settings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scan {
     /// As below, and tasks born now are scanned the soonest: a thread inherits the delay as its first
@@ -110,6 +120,9 @@ pub enum Scan {
     Slow(u64),
     /// The same where memory is in huge pages.
     SlowHuge,
+    /// Not at all: samples tell of another phase as well, and nobody else would miss it. What several nodes use stays
+    /// where it was laid, in place of going to whoever comes first.
+    Off,
 }
 
 impl Scan {
@@ -120,7 +133,7 @@ impl Scan {
     pub fn after(self, snapshot: &Snapshot, plan: &Plan, seen: Seen) -> Scan {
         let places = plan.actions.iter().any(|action| matches!(action, Action::PlaceTask { .. }));
         let local = plan.strength_permille >= CONVERGED_PERMILLE;
-        let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge);
+        let slow = matches!(self, Scan::Slow(_) | Scan::SlowHuge | Scan::Off);
         let stays = slow && plan.waiting.is_none() && is_in_place(plan) && !places;
         let young = |task: &Task| task.claims_cpu() && task.age < YOUNG;
         let young = snapshot.tasks.iter().any(young);
@@ -138,6 +151,7 @@ impl Scan {
             (false, true) if !known => begun(snapshot, plan, seen.new_base),
             (false, false) => Scan::Quick,
             (false, true) => quick_base(largest(snapshot)),
+            (true, _) if seen.told && !is_needed(snapshot) => Scan::Off,
             // Who uses memory from several nodes has its pages sent to and fro by each fault.
             (true, false) if local => Scan::SlowHuge,
             (true, _) => {
@@ -153,23 +167,51 @@ impl Scan {
         }
     }
 
-    /// Its knobs on this machine. Where there is less to lose by distance, there is as much less haste: what is
-    /// armed early faults, and pages that several nodes use go to and fro with it, and blocks who uses them.
+    /// Its knobs on this machine; `None`: the kernel's balancing is switched off.
     #[must_use]
-    pub fn knobs(self, topology: &Topology) -> ScanPeriods {
-        let (size_mib, delay_ms, period_ms) = match self {
-            Scan::Seek => (32, SEEK_MS, SEEK_MS),
+    pub fn knobs(self, topology: &Topology) -> Option<ScanPeriods> {
+        let knobs = match self {
+            Scan::Seek => SEEK,
             Scan::SeekBase(pass_ms) => (1, 300, pass_ms),
             Scan::Quick => (32, 300, 100),
             Scan::QuickBase(pass_ms) => (32, 300, pass_ms),
             Scan::Slow(pass_ms) => (1, 1000, pass_ms),
             Scan::SlowHuge => (4, 1000, SLOW_PASS.0),
+            Scan::Off => return None,
         };
-        let lost = lost::permille(topology);
-        let unhurried = |ms: u64| ms.max((ms * 1000 / lost).min(KERNELS_MS));
-        let [delay, period] = [delay_ms, period_ms].map(|ms| Nanos(unhurried(ms) * 1_000_000));
-        ScanPeriods { delay, min: period, max: period, size: Bytes(size_mib << 20) }
+        Some(periods(knobs, topology))
     }
+}
+
+/// With pieces of so many MiB, after so long a delay, a pass over so long, in milliseconds. Where there is less to lose by
+/// distance, there is as much less haste: what is armed early faults, and pages that several nodes use go to and fro with
+/// it, and blocks who uses them.
+fn periods((size_mib, delay_ms, pass_ms): (u64, u64, u64), topology: &Topology) -> ScanPeriods {
+    let lost = lost::permille(topology);
+    let unhurried = |ms: u64| ms.max((ms * 1000 / lost).min(KERNELS_MS));
+    let [delay, pass] = [delay_ms, pass_ms].map(|ms| Nanos(unhurried(ms) * 1_000_000));
+    ScanPeriods { delay, min: pass, max: pass, size: Bytes(size_mib << 20) }
+}
+
+/// Whether samples tell of the memory of everybody who is busy, so much of each process's, and faults and samples have shown
+/// most of that. Until then a scan shows in seconds what samples of gigabytes take minutes for.
+#[must_use]
+pub fn is_told(snapshot: &Snapshot, told: impl Fn(ProcessId) -> Option<Bytes>) -> bool {
+    by_process(&busy(snapshot)).all(|tasks| {
+        let process = tasks[0].0;
+        let shown = tables::all(&tables::shown(snapshot, process));
+        let is_most = |told: Bytes| {
+            shown * 1000 >= told.pages(snapshot.page_size).0 * u64::from(CONVERGED_PERMILLE)
+        };
+        told(process).is_some_and(is_most)
+    })
+}
+
+/// Whether the kernel has to go on balancing: memory of tasks that are not in our care and use CPUs in earnest, or between
+/// tiers.
+fn is_needed(snapshot: &Snapshot) -> bool {
+    let others: u32 = snapshot.nodes.iter().map(|node| node.others_permille).sum();
+    others >= OTHERS_PERMILLE || snapshot.kernel_tiering
 }
 
 /// Whether hardly any fault is on what was remote.
@@ -192,7 +234,7 @@ fn begun(snapshot: &Snapshot, plan: &Plan, new_base: Bytes) -> Scan {
         return quick_base(pages / processes);
     }
     let budget = tasks * SEEK_FAULTS_PERMILLE * 1000;
-    let seek = Scan::Seek.knobs(&snapshot.topology);
+    let seek = periods(SEEK, &snapshot.topology);
     let armed = pages.min(seek.size.pages(snapshot.page_size).0 * processes);
     match armed * snapshot.costs.fault.0 / (seek.min.0 / 1_000_000) <= budget {
         true => Scan::Seek,
@@ -248,7 +290,7 @@ mod tests {
     const BASE: Seen = seen(1000, 1000);
 
     const fn seen(faults: u64, pages: u64) -> Seen {
-        Seen { faults, pages, new_base: Bytes(0), storm: false }
+        Seen { faults, pages, new_base: Bytes(0), storm: false, told: false }
     }
 
     fn plan(converged: bool, strength_permille: u32) -> Plan {
@@ -296,10 +338,38 @@ mod tests {
     }
 
     #[test]
+    fn where_samples_tell_of_everybody_and_nobody_else_needs_it_nothing_is_scanned_once_all_rests()
+    {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        let mut snapshot = scene.snapshot();
+        snapshot.tasks[0].age = YOUNG;
+        let told = |seen: Seen| Seen { told: true, ..seen };
+        for seen in [HUGE, BASE] {
+            let after =
+                |snapshot: &Snapshot, seen| Scan::Quick.after(snapshot, &plan(true, 950), seen);
+            assert_eq!(after(&snapshot, told(seen)), Scan::Off);
+            assert_ne!(after(&snapshot, seen), Scan::Off);
+            let mut needed = [snapshot.clone(), snapshot.clone()];
+            needed[0].nodes.iter_mut().for_each(|node| node.others_permille = OTHERS_PERMILLE / 2);
+            needed[1].kernel_tiering = true;
+            for snapshot in needed {
+                assert_eq!(after(&snapshot, told(seen)), after(&snapshot, seen), "needed");
+            }
+        }
+        assert_eq!(Scan::Off.knobs(&snapshot.topology), None);
+        // It lasts as a slow one does.
+        assert_eq!(Scan::Off.after(&snapshot, &plan(false, 950), told(HUGE)), Scan::Off);
+        assert_eq!(Scan::Off.after(&snapshot, &plan(false, 899), told(HUGE)), Scan::Quick);
+        snapshot.stirred = true;
+        assert_eq!(Scan::Off.after(&snapshot, &plan(false, 950), told(HUGE)), Scan::Quick);
+    }
+
+    #[test]
     fn where_there_is_little_to_lose_there_is_no_haste_and_the_kernels_own_is_the_least() {
         let mut topology = Scene::two_by_four().snapshot().topology;
         let ms = |scan: Scan, topology: &Topology| {
-            let knobs = scan.knobs(topology);
+            let knobs = scan.knobs(topology).unwrap();
             [knobs.delay, knobs.min, knobs.max].map(|time| time.0 / 1_000_000)
         };
         assert_eq!(ms(Scan::Seek, &topology), [100; 3]);
@@ -327,7 +397,8 @@ mod tests {
         for seen in [Seen::default(), Seen { new_base, ..Seen::default() }, BASE, HUGE] {
             let after = |storm| Scan::Seek.after(&snapshot, &seeks, Seen { storm, ..seen });
             assert!(matches!(after(true), Scan::Slow(_)) && !matches!(after(false), Scan::Slow(_)));
-            assert!(after(true).knobs(&snapshot.topology).delay.0 > 500_000_000);
+            let slow = after(true).knobs(&snapshot.topology);
+            assert!(slow.is_some_and(|knobs| knobs.delay.0 > 500_000_000));
         }
     }
 

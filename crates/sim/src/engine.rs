@@ -463,8 +463,8 @@ impl Sim {
         &self.trace
     }
 
-    /// Sets the knobs of the kernel's NUMA balancing.
-    pub fn set_scan(&mut self, periods: numaherd_model::ScanPeriods) {
+    /// Sets the knobs of the kernel's NUMA balancing, or switches it off.
+    pub fn set_scan(&mut self, periods: Option<numaherd_model::ScanPeriods>) {
         self.options.balancing.iter_mut().for_each(|balancing| balancing.set_scan(periods));
     }
 

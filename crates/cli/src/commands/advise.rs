@@ -223,7 +223,7 @@ fn looking(
         targets: vec![process],
         faults,
         accesses: numaherd_sampling::sampler(set_period),
-        sampled: Sampled { reserve: true, rest: false },
+        sampled: Sampled { reserve: true, ..Sampled::default() },
         latencies: latencies.cloned(),
         traffic,
         journal: Box::new(NoJournal),

@@ -20,7 +20,7 @@ use numaherd_linux::sys::perf::set_period;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{clock, pages};
 use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
-use numaherd_placement::{Herd, Mechanisms, Seen, herd, lost, mechanisms};
+use numaherd_placement::{Herd, Mechanisms, Seen, herd, is_told, lost, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
 
@@ -177,14 +177,15 @@ impl Runner {
         interrupted: Arc<AtomicBool>,
     ) -> Result<(Runner, Option<Child>)> {
         let parts = parts(args);
-        // Beside quick scans samples say little that is new.
-        let sampled = Sampled { reserve: parts.accesses, rest: parts.samples && !args.tune_kernel };
+        // Where only tasks are placed, the kernel's faults move the pages.
+        let rest = parts.samples && (parts.pages || !args.tune_kernel);
+        let sampled = Sampled { reserve: parts.accesses, rest, base: !args.tune_kernel };
         let (mut topology, known) = latencies::here(args.measured.as_deref())?;
         let (mut latencies, most) = known.map(|known| (known.latencies, known.most)).unzip();
         latencies = latencies.filter(|_| parts.latencies);
         latencies.iter().for_each(|latencies| latencies.fill(&mut topology));
         if tunes(args) {
-            scan::switch_on(session)?;
+            scan::switch(session, true)?;
         }
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
@@ -308,7 +309,7 @@ impl Runner {
                 }
                 return Ok(ExitCode::SUCCESS);
             }
-            let seen = self.tuner.is_some().then(|| self.seen());
+            let seen = self.tuner.is_some().then(|| self.seen(&turn));
             if let Some((tuner, seen)) = self.tuner.as_mut().zip(seen) {
                 tuner.turned(session, &turn, seen)?;
             }
@@ -325,9 +326,10 @@ impl Runner {
     }
 
     /// What was seen since the start; how much memory came, until faults tell what that is made of.
-    fn seen(&self) -> Seen {
+    fn seen(&self, turn: &Turn) -> Seen {
         let (faults, storm) = (self.summary.faults, self.pace.is_storm());
-        let seen = Seen { faults, pages: self.fault_pages, new_base: Bytes(0), storm };
+        let told = is_told(&turn.snapshot, |process| self.machine.told_of(process));
+        let seen = Seen { faults, pages: self.fault_pages, new_base: Bytes(0), storm, told };
         match seen.is_enough() {
             true => seen,
             false => Seen {

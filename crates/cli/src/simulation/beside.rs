@@ -4,7 +4,7 @@
 use anyhow::Result;
 use numaherd_control::{Calm, Controller, Convergence, Found, Pace};
 use numaherd_model::{Nanos, Placement, WorldError};
-use numaherd_placement::{Scan, Seen, lost};
+use numaherd_placement::{Scan, Seen, is_told, lost};
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 
@@ -48,6 +48,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
         seen.faults += turn.faults as u64;
         seen.pages += turn.fault_pages.0;
         seen.storm = pace.is_storm();
+        seen.told = is_told(&turn.snapshot, |process| sim.told_of(process));
         sim.settle(calm.turned(&turn, seen.storm));
         let next_scan = scan.after(&turn.snapshot, &turn.plan, seen);
         if tunes && next_scan != scan {

@@ -115,7 +115,7 @@ impl Job<'_> {
             balancing: parts::balancing(self.placement, self.without),
             watch_faults: herd.is_some(),
             sample_accesses: sampled.reserve,
-            sample_all: sampled.rest,
+            sample_all: sampled.rest && (sampled.base || self.huge_pages),
             scheduling: match self.kernel {
                 Kernel::Documents => Box::new(Fair),
                 Kernel::Lab => Box::new(Fair6),

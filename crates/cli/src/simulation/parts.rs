@@ -106,7 +106,8 @@ pub fn sampled(placement: SimPlacement, without: &[String]) -> Sampled {
     let parts = what_is_left(placement, without);
     parts.map_or_else(Sampled::default, |parts| Sampled {
         reserve: parts.accesses,
-        rest: parts.samples && placement == SimPlacement::HerdUntuned,
+        rest: parts.samples && (parts.pages || placement == SimPlacement::HerdUntuned),
+        base: placement == SimPlacement::HerdUntuned,
     })
 }
 

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use numaherd_model::{
-    Access, AccessSource, Bytes, CpuSet, FaultFlags, HintingFault, Missed, Nanos, Pages, ProcessId,
-    SAMPLED, Topology,
+    Access, AccessSource, Bytes, CONVERGED_PERMILLE, CpuSet, FaultFlags, HintingFault, Missed,
+    Nanos, Pages, ProcessId, SAMPLED, Topology,
 };
 
 use super::huge;
@@ -93,8 +93,8 @@ struct Known {
     /// Whether a thread has a policy of its own, of those that were found since; and whether that is looked at.
     ruled: BTreeMap<u32, bool>,
     shows: bool,
-    /// What of its resident memory is of mappings of which accesses are told, per mille.
-    told_permille: u32,
+    /// Its resident memory of mappings of which accesses are told, and all of it.
+    resident: (Bytes, Bytes),
     /// Whether most memory of programs' own is in base pages, where no fault tells of its own.
     base: bool,
     /// Faults on its huge pages, and on others.
@@ -117,6 +117,8 @@ enum Kind {
     Stays,
     /// Memory that faults.
     Faults,
+    /// The same where no huge page fits into the mapping: a stack, or an edge.
+    Edge,
 }
 
 impl Accesses {
@@ -185,7 +187,13 @@ impl Accesses {
     /// Whether of most of its memory no access is told, which others may map too, or is a file's, or has a policy.
     pub fn is_untold(&self, process: ProcessId) -> bool {
         let known = self.watched.get(&process).filter(|known| known.read > Nanos(0));
-        known.is_some_and(|known| known.told_permille < LEAST_TOLD_PERMILLE)
+        known.is_some_and(|known| known.told_permille() < LEAST_TOLD_PERMILLE)
+    }
+
+    /// The memory of a process that samples tell of, if that is as good as all that it has.
+    pub fn told_of(&self, process: ProcessId) -> Option<Bytes> {
+        let known = self.watched.get(&process).filter(|known| known.read > Nanos(0))?;
+        (known.told_permille() >= CONVERGED_PERMILLE).then_some(known.resident.0)
     }
 
     /// The newest thread of a process was born then.
@@ -254,7 +262,7 @@ fn comes(visits: &mut BTreeMap<u32, (u64, Nanos)>, access: &Access) -> bool {
 
 /// The address at which it is looked where the page is.
 fn page(access: &Access, kind: Kind) -> u64 {
-    if kind == Kind::Faults { access.address } else { start(access) }
+    if matches!(kind, Kind::Faults | Kind::Edge) { access.address } else { start(access) }
 }
 
 /// The first address of the piece of 2 MiB that an access is to.
@@ -271,14 +279,15 @@ fn fault(
 ) -> Option<HintingFault> {
     let PageStatus::On(node) = place else { return None };
     let local = topology.node_of_cpu(access.cpu) == Some(node);
-    let faults = kind == Kind::Faults;
+    let faults = matches!(kind, Kind::Faults | Kind::Edge);
+    let few = kind == Kind::Edge || faults && base;
     Some(HintingFault {
         time: access.time,
         tid: access.tid,
         tgid: access.tgid,
         cpu: access.cpu,
         memory_node: node,
-        pages: if faults && base { SAMPLED } else { huge_page() },
+        pages: if few { SAMPLED } else { huge_page() },
         flags: FaultFlags::of_access(local, faults),
         address: (kind != Kind::Stays).then_some(access.address),
         last_cpu: None,
@@ -318,6 +327,12 @@ impl Known {
         faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
     }
 
+    /// What of its resident memory accesses are told to, per mille; all where it has none.
+    fn told_permille(&self) -> u32 {
+        let (some, all) = self.resident;
+        some.0.saturating_mul(1000).checked_div(all.0).map_or(1000, |permille| permille as u32)
+    }
+
     /// Notes whether its memory is of huge pages.
     fn learn(&mut self, faults: &[HintingFault]) {
         for fault in faults.iter().filter(|fault| !fault.is_sample()) {
@@ -353,7 +368,7 @@ impl Known {
         self.mapped = layout.mapped;
         self.ruled.clear();
         self.shows = mappings.first().is_some_and(shows);
-        self.told_permille = told_permille(&mappings, &self.mappings);
+        self.resident = resident(&mappings, &self.mappings);
         self.base = system.is_mostly_base();
         let bounded = age.clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
@@ -395,19 +410,21 @@ impl Known {
     fn kind(&self, address: u64) -> Option<Kind> {
         let above = self.mappings.partition_point(|told| told.range.start <= address);
         let told = self.mappings.get(above.checked_sub(1)?)?;
-        told.range.contains(&address).then_some(told.kind)
+        let piece = address / huge::BYTES * huge::BYTES;
+        let fits = told.range.start <= piece && piece + huge::BYTES <= told.range.end;
+        let kind = if told.kind == Kind::Faults && !fits { Kind::Edge } else { told.kind };
+        told.range.contains(&address).then_some(kind)
     }
 }
 
-/// What of a process's resident memory is of mappings of which accesses are told, per mille; all where it has none.
-fn told_permille(mappings: &[Mapping], told: &[Told]) -> u32 {
+/// A process's resident memory of mappings of which accesses are told, and all of it.
+fn resident(mappings: &[Mapping], told: &[Told]) -> (Bytes, Bytes) {
     let resident = |mapping: &Mapping| mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum::<u64>();
     let is_told = |mapping: &&Mapping| {
         told.binary_search_by_key(&mapping.start, |told| told.range.start).is_ok()
     };
-    let all: u64 = mappings.iter().map(resident).sum();
-    let some: u64 = mappings.iter().filter(is_told).map(resident).sum();
-    (some.saturating_mul(1000)).checked_div(all).map_or(1000, |permille| permille as u32)
+    let some = mappings.iter().filter(is_told).map(resident).sum();
+    (Bytes(some), Bytes(mappings.iter().map(resident).sum()))
 }
 
 /// Mappings of which accesses are told, ascending. Where one of the reserve ends is known by where the next begins.
@@ -496,7 +513,7 @@ mod tests {
         }
     }
 
-    const ALL: Sampled = Sampled { reserve: true, rest: true };
+    const ALL: Sampled = Sampled { reserve: true, rest: true, base: true };
 
     #[test]
     fn each_process_is_told_its_own_accesses_but_those_of_threads_with_a_policy() {
@@ -627,12 +644,14 @@ mod tests {
         ];
         let own = [0x5000, 0x9000].map(|start| AnonymousRange { start, len: Bytes(0x2000) });
         let known = Known { mappings: told(&mappings, &own), ..Known::default() };
-        assert_eq!((known.kind(0x4fff), known.kind(0x5000)), (None, Some(Kind::Faults)));
-        assert_eq!((known.kind(0x6fff), known.kind(0x7000)), (Some(Kind::Faults), None));
+        assert_eq!((known.kind(0x4fff), known.kind(0x5000)), (None, Some(Kind::Edge)));
+        assert_eq!((known.kind(0x6fff), known.kind(0x7000)), (Some(Kind::Edge), None));
         assert_eq!((known.kind(0x1000), known.kind(0x9000)), (None, None));
         // 3 of 9 pages.
-        assert_eq!(told_permille(&mappings, &known.mappings), 333);
-        assert_eq!(told_permille(&[], &[]), 1000);
+        let (some, all) = resident(&mappings, &known.mappings);
+        assert_eq!(some.0 * 3, all.0);
+        let of = |resident| Known { resident, ..Known::default() }.told_permille();
+        assert_eq!([of((some, all)), of((Bytes(0), Bytes(0)))], [333, 1000]);
     }
 
     #[test]
@@ -651,6 +670,17 @@ mod tests {
     }
 
     #[test]
+    fn where_no_huge_page_fits_into_a_mapping_an_access_is_to_its_edge() {
+        let range = 0x1f_f000..0x60_1000;
+        let mappings = vec![Told { range, kind: Kind::Faults }];
+        let known = Known { mappings, ..Known::default() };
+        let of = |address| known.kind(address);
+        assert_eq!((of(0x1f_f000), of(0x60_0fff)), (Some(Kind::Edge), Some(Kind::Edge)));
+        assert_eq!((of(0x20_0000), of(0x5f_ffff)), (Some(Kind::Faults), Some(Kind::Faults)));
+        assert_eq!(of(0x60_1000), None);
+    }
+
+    #[test]
     fn an_access_is_a_fault_on_its_huge_page_where_that_is() {
         let topology = Scene::two_by_four().snapshot().topology;
         let access =
@@ -666,6 +696,8 @@ mod tests {
         assert!(!near.flags.has(FaultFlags::SAMPLE));
         let of = |base| fault(&(access(4), Kind::Faults), on, base, &topology).unwrap();
         assert_eq!((of(false).pages.0, of(true).pages), (512, SAMPLED));
+        let edge = fault(&(access(4), Kind::Edge), on, false, &topology).unwrap();
+        assert_eq!((edge.pages, edge.flags), (SAMPLED, of(true).flags));
         assert!(of(true).flags.has(FaultFlags::SAMPLE) && of(true).address.is_some());
     }
 }

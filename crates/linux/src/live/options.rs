@@ -9,6 +9,9 @@ pub struct Sampled {
     pub reserve: bool,
     /// Everybody's who is busy, beside its faults, or in their place where there are none.
     pub rest: bool,
+    /// Of that, base pages too. Where the kernel scans for us its faults tell more of those: a sample is of a few, and to read
+    /// what is mapped where walks all of them, while a look waits.
+    pub base: bool,
 }
 
 impl Sampled {

@@ -137,7 +137,7 @@ fn where_nobody_is_left_nobody_is_sampled() {
     let sampled = Rc::new(RefCell::new(Vec::new()));
     let mut machine = looking(vec![its], None);
     let source = Box::new(Sampler(Rc::clone(&sampled)));
-    let whose = Sampled { reserve: true, rest: false };
+    let whose = Sampled { reserve: true, ..Sampled::default() };
     machine.accesses = accesses::Accesses::new(Some(source), whose);
     machine.observe(&mut Vec::new()).unwrap();
     // As if most of its memory were huge pages of the reserve.

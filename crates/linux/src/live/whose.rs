@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numaherd_model::{Missed, Nanos, ProcessId, Task};
+use numaherd_model::{Bytes, Missed, Nanos, ProcessId, Task};
 
 use super::{LiveMachine, quiet};
 use crate::vm;
@@ -37,6 +37,12 @@ impl LiveMachine {
         self.faults.is_none() && self.accesses.tells_all() && self.accesses.is_untold(process)
     }
 
+    /// The memory of a process that samples tell of, if that is as good as all that it has.
+    #[must_use]
+    pub fn told_of(&self, process: ProcessId) -> Option<Bytes> {
+        self.accesses.told_of(process).filter(|_| self.accesses.tells_all())
+    }
+
     /// Why a process's memory may not be read, where page tables are looked at.
     #[must_use]
     pub fn unreadable(&self, process: ProcessId) -> Option<&str> {
@@ -51,9 +57,11 @@ impl LiveMachine {
 
     /// Processes whose accesses are to be sampled: those whose memory takes no faults, and whoever is busy, where
     /// that is asked for.
-    pub(super) fn sampled_processes(&self, tasks: &[Task]) -> Vec<ProcessId> {
+    pub(super) fn sampled_processes(&mut self, tasks: &[Task]) -> Vec<ProcessId> {
         let mut all: Vec<ProcessId> = self.made_up().map(|(process, _)| process).collect();
-        if self.accesses.sampled().rest {
+        let sampled = self.accesses.sampled();
+        if sampled.rest {
+            let begins = sampled.base || !self.system.is_mostly_base();
             // What runs inside a virtual machine is found in the kernel, and is not seen.
             let guests: BTreeSet<ProcessId> = vm::guests(&self.named).collect();
             let old = tasks.iter().filter(|task| task.age >= LEAST_SAMPLED);
@@ -61,7 +69,8 @@ impl LiveMachine {
             // Whoever is looked at stays so while it rests: what it has mapped would have to be read again.
             let is_one = |task: &&Task| {
                 let busy = task.claims_cpu() && !task.fixed && old.contains(&task.process);
-                busy && !guests.contains(&task.process) || self.accesses.is_watched(task.process)
+                begins && busy && !guests.contains(&task.process)
+                    || self.accesses.is_watched(task.process)
             };
             all.extend(tasks.iter().filter(is_one).map(|task| task.process));
         }

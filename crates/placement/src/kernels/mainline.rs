@@ -63,6 +63,8 @@ pub struct Switches {
 pub struct Mainline {
     switches: Switches,
     periods: ScanPeriods,
+    /// Whether anything is armed (`kernel.numa_balancing`).
+    on: bool,
     clock: ScanClock,
     processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
@@ -110,6 +112,7 @@ impl Mainline {
         Mainline {
             switches,
             periods: DEFAULT,
+            on: true,
             clock: ScanClock::default(),
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
@@ -340,11 +343,15 @@ impl Balancing for Mainline {
         PageHandling { one_fault_for_2m: false, moves_huge_whole: true, keeps_beside: false }
     }
 
-    fn set_scan(&mut self, periods: ScanPeriods) {
-        self.periods = periods;
+    fn set_scan(&mut self, periods: Option<ScanPeriods>) {
+        self.on = periods.is_some();
+        self.periods = periods.unwrap_or(self.periods);
     }
 
     fn scan(&mut self, task: TaskId, view: &dyn View) -> Option<Bytes> {
+        if !self.on {
+            return None;
+        }
         let (min, _) = bounds(view.resident(view.process_of(task)), self.periods);
         let delay = self.periods.delay;
         let knobs_max = bounds(view.resident(view.process_of(task)), self.periods).1;

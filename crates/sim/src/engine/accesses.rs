@@ -1,7 +1,7 @@
 //! Samples of accesses, as `balance` takes them live: each CPU is looked at about a hundred times a second of its
 //! tasks' time, four times when little is left to find out, and the block that is found counts as a fault on it.
 
-use numaherd_model::{FaultFlags, SAMPLED};
+use numaherd_model::{Bytes, FaultFlags, ProcessId, SAMPLED, View as _};
 
 use super::Sim;
 
@@ -17,6 +17,12 @@ impl Sim {
     pub(super) fn is_sampled(&self, p: usize) -> bool {
         let faults = self.processes[p].hinting_faults;
         self.options.sample_accesses && !faults || self.options.sample_all && faults
+    }
+
+    /// The memory of a process, if samples tell of everybody's.
+    #[must_use]
+    pub fn told_of(&self, process: ProcessId) -> Option<Bytes> {
+        self.options.sample_all.then(|| self.resident(process))
     }
 
     /// Whether little is left to find out: samples are taken rarely then.

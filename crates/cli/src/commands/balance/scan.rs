@@ -8,7 +8,7 @@ use anyhow::Result;
 use numaherd_control::Turn;
 use numaherd_linux::ReadError;
 use numaherd_linux::knobs::{self, Knob, KnobError};
-use numaherd_model::{Nanos, Topology};
+use numaherd_model::{Nanos, ScanPeriods, Topology};
 use numaherd_placement::{Scan, Seen};
 
 use crate::session::Session;
@@ -47,28 +47,36 @@ impl Tuner {
     }
 }
 
-/// Has the kernel tell of who uses which memory.
-pub fn switch_on(session: &mut Session) -> Result<()> {
+/// Has the kernel tell of who uses which memory, or not.
+pub fn switch(session: &mut Session, on: bool) -> Result<()> {
     let mode = knobs::read_number(Path::new("/"), Knob::NumaBalancing).unwrap_or_default();
-    set(session, Knob::NumaBalancing, &with_faults(mode).to_string())
+    set(session, Knob::NumaBalancing, &with_faults(mode, on).to_string())
 }
 
-/// The mode that has hinting faults, whatever else is on: a kernel that tiers memory goes on with it.
-fn with_faults(mode: Option<u64>) -> u64 {
-    mode.unwrap_or(0) | 1
+/// The mode that has hinting faults or has none, whatever else is on: a kernel that tiers memory goes on with it.
+fn with_faults(mode: Option<u64>, on: bool) -> u64 {
+    mode.unwrap_or(0) & !1 | u64::from(on)
 }
 
 /// Sets all of a setting's knobs.
 fn tune(session: &mut Session, scan: Scan, topology: &Topology) -> Result<()> {
     let knobs = scan.knobs(topology);
+    for (knob, value) in knobs.map_or_else(Vec::new, values) {
+        set(session, knob, &value.to_string())?;
+    }
+    // Knobs first: it starts with those that it is to go on with.
+    switch(session, knobs.is_some())
+}
+
+/// The knobs with their values.
+fn values(periods: ScanPeriods) -> Vec<(Knob, u64)> {
     let ms = |time: Nanos| time.0 / 1_000_000;
-    let values = [
-        (Knob::ScanSize, knobs.size.0 >> 20),
-        (Knob::ScanDelay, ms(knobs.delay)),
-        (Knob::ScanPeriodMin, ms(knobs.min)),
-        (Knob::ScanPeriodMax, ms(knobs.max)),
-    ];
-    values.into_iter().try_for_each(|(knob, value)| set(session, knob, &value.to_string()))
+    vec![
+        (Knob::ScanSize, periods.size.0 >> 20),
+        (Knob::ScanDelay, ms(periods.delay)),
+        (Knob::ScanPeriodMin, ms(periods.min)),
+        (Knob::ScanPeriodMax, ms(periods.max)),
+    ]
 }
 
 /// Sets one knob. One that the kernel keeps locked stays as it is, and we go on without.
@@ -109,7 +117,8 @@ mod tests {
         let plan =
             Plan { waiting: Some(Waiting::Evidence { known: 0, busy: 1 }), ..Plan::default() };
         for faults in [0, 100_000] {
-            let seen = Seen { faults, pages: 512 * faults, new_base: Bytes(0), storm: false };
+            let pages = 512 * faults;
+            let seen = Seen { faults, pages, new_base: Bytes(0), storm: false, told: true };
             snapshot.tasks[0].age = Nanos(0);
             assert_eq!(DESERTED.after(&snapshot, &plan, seen), Scan::Seek);
             snapshot.tasks[0].age = Nanos(60_000_000_000);
@@ -131,6 +140,7 @@ mod tests {
     #[test]
     fn a_kernel_that_tiers_memory_goes_on_with_it() {
         let modes = [None, Some(0), Some(1), Some(2), Some(3)];
-        assert_eq!(modes.map(with_faults), [1, 1, 1, 3, 3]);
+        assert_eq!(modes.map(|mode| with_faults(mode, true)), [1, 1, 1, 3, 3]);
+        assert_eq!(modes.map(|mode| with_faults(mode, false)), [0, 0, 0, 2, 2]);
     }
 }
