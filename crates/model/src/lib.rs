@@ -9,6 +9,7 @@ mod access;
 mod balancing;
 mod cause;
 mod change;
+mod count;
 mod fault;
 mod ids;
 mod latencies;
@@ -31,6 +32,7 @@ pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch,
 pub use cause::{Cause, Whose};
 pub use change::{Change, Journal};
 pub use fault::{FaultFlags, HintingFault, SAMPLED};
+pub use count::counted;
 pub use ids::{
     Bytes, CpuId, Nanos, NodeId, ObjectId, PageVerdict, Pages, ProcessId, RegionId, TaskId,
 };

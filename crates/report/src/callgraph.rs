@@ -12,6 +12,7 @@
 
 use std::fmt::Write;
 
+use numaherd_model::counted;
 use serde::Serialize;
 
 use crate::chart::escape;
@@ -163,7 +164,7 @@ impl CallGraph {
             text += &wide_grid(&head, self.locks.iter().take(LOCKS).map(row));
         }
         if let Some(more) = self.locks.len().checked_sub(LOCKS).filter(|more| *more > 0) {
-            let _ = writeln!(text, "and {more} locks more");
+            let _ = writeln!(text, "and {} more", counted(more, "lock"));
         }
         text
     }

@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use numaherd_lab::LabError;
 use numaherd_lab::kernel::cache_dir;
+use numaherd_model::counted;
 use numaherd_linux::sys::signal;
 use numaherd_report::{
     Against, Cell, Comparison, CpuCounts, Until, against, chart, interval, text,
@@ -82,10 +83,10 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => match error.downcast_ref::<LabError>() {
             Some(LabError::Interrupted) => {
-                say!("numaherd: interrupted after {} runs", cells.len());
+                say!("numaherd: interrupted after {}", counted(cells.len(), "run"));
                 Ok(interrupt::code())
             }
-            _ => Err(error.context(format!("after {} runs", cells.len()))),
+            _ => Err(error.context(format!("after {}", counted(cells.len(), "run")))),
         },
     }
 }
@@ -166,7 +167,10 @@ fn measure(
             let cell = cell(placement, run, measured, counted);
             progress.end(&cell);
             if let Some(moves) = moves {
-                say!("numaherd: numad moved processes {moves} times in this run");
+                say!(
+                    "numaherd: numad moved processes {} in this run",
+                    numaherd_model::counted(moves, "time")
+                );
             }
             cells.push(cell);
             results.write(&cells[cells.len() - 1])?;

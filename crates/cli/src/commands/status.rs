@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity;
-use numaherd_model::NodeId;
+use numaherd_model::{Node, NodeId, counted};
 use numaherd_report::Listing;
 use numaherd_report::text::grid;
 use serde_json::{Value, json};
@@ -60,7 +60,9 @@ pub fn table(seen: &Seen, listed: &Listing, rows: &[Row<'_>], found: &[Finding])
         text += &told_of_costs(seen, rows);
     }
     if seen.others > 0 {
-        text += &format!("{} more processes hardly run; -p PID shows one\n", seen.others);
+        let (others, run) = (seen.others, if seen.others == 1 { "runs" } else { "run" });
+        let others = counted(others, "more process");
+        text += &format!("{others} hardly {run}; -p PID shows one\n");
     }
     text += "\n";
     for Finding { text: told, command, .. } in found {

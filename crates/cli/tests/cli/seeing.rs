@@ -193,7 +193,7 @@ fn a_run_is_explained() {
     let explain =
         |more: &[&str]| run(&mut numaherd(&[&["explain", log], more].concat())).ends_with(0);
     let all = explain(&[]);
-    for word in ["process 7", "1 tasks placed", "500 pages moved", "from 2.5 s on; 99.0 % local"] {
+    for word in ["process 7", "1 task placed", "500 pages moved", "from 2.5 s on; 99.0 % local"] {
         assert!(all.stdout.contains(word), "'{word}' in {all}");
     }
     let task = explain(&["--task", "71", "-o", "json"]).json();
@@ -203,7 +203,7 @@ fn a_run_is_explained() {
     let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
     assert!(page.stdout.contains("12 in use at that moment"), "{page}");
     let unpacked = feed(&mut numaherd(&["explain", "/dev/stdin"]), LOG).ends_with(0);
-    assert!(unpacked.stdout.contains("1 tasks placed"), "{unpacked}");
+    assert!(unpacked.stdout.contains("1 task placed"), "{unpacked}");
     let odd = dir.path().join(OsStr::from_bytes(b"run\xff.jsonl"));
     std::fs::write(&odd, LOG).unwrap();
     let json = run(numaherd(&["explain", "-o", "json"]).arg(&odd)).ends_with(0).json();
