@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use numaherd_model::places::{self, Places};
-use numaherd_model::{Bytes, NodeId, Topology};
+use numaherd_model::{Bytes, NodeId, Topology, printable, stem};
 use serde::Deserialize;
 
 use crate::memory::{Coherence, Links, Llc, MemorySpec, Neighbourhood, Prefetch, Routes};
@@ -288,8 +288,7 @@ impl Description {
         };
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("toml") => {
-                let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
-                Machine::parse(&stem, name, &read()?).map(Box::new).map(Description::Machine)
+                Machine::parse(&stem(name), name, &read()?).map(Box::new).map(Description::Machine)
             }
             Some("xml") => hwloc::parse(&read()?).map(Description::Topology).map_err(fail),
             _ if name.contains(':') || name.contains('[') => synthetic::parse(name)
@@ -307,9 +306,8 @@ impl Description {
         match self {
             Description::Machine(machine) => Ok(*machine),
             Description::Topology(topology) => {
-                let stem = Path::new(name).file_stem().filter(|_| name.ends_with(".xml"));
-                let stem = stem.map_or_else(|| name.into(), |stem| stem.to_string_lossy());
-                derived::machine(&stem, &topology)
+                let called = if name.ends_with(".xml") { stem(name) } else { printable(name) };
+                derived::machine(&called, &topology)
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Which machine and which workload a name, a path or a text means.
 
 use anyhow::{Result, bail};
-use numaherd_model::Topology;
+use numaherd_model::{Topology, counted, printable, stem};
 use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
 use numaherd_workloads::Kind;
 
-use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs, stem};
+use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs};
 use crate::commands;
 use crate::commands::machine::json::MOST_NODES;
 use crate::commands::machine::{is_captured, only_simulated, source};
@@ -29,7 +29,7 @@ pub fn machine(name: &str) -> Result<Machine> {
         }
     }
     let topology = commands::machine::topology(name)?;
-    let name = if name.contains(':') { name.to_string() } else { stem(name) };
+    let name = if name.contains(':') { printable(name) } else { stem(name) };
     check(&name, &topology)?;
     Ok(Machine::derived(&name, &topology, None))
 }
