@@ -142,14 +142,30 @@ pub(super) fn lab_workload(args: &WorkloadArgs, machine: &Machine) -> Result<Wor
     let defaults = kind.defaults(machine.cpus(), given.quick);
     let nodes = machine.node.iter().filter(|node| node.is_home()).count();
     let parameters = Parameters {
-        threads: count(given.threads.or(warehouses.then_some(defaults.threads))),
+        threads: count(given.threads.or_else(|| warehouses.then(even))),
         size_bytes: Some(args.size_bytes() as u64),
+    let processes = given.processes.unwrap_or(nodes);
+    let even = || nearest_multiple(defaults.threads, processes);
         loops: count(Some(given.loops.unwrap_or(defaults.loops))),
-        processes: count(warehouses.then_some(given.processes.unwrap_or(nodes))),
+        processes: count(warehouses.then_some(processes)),
         start: given.start.map(start),
     };
-    let workload = workload?.resized(parameters)?;
-    Ok(Workload { name: kind.name().into(), ..workload })
+    if warehouses && given.threads.is_none() && even() != defaults.threads {
+        say!(
+            "numaherd: {} for {}, so that each of {processes} processes has as many; --threads N has others",
+            counted(even(), "thread"),
+            counted(defaults.threads, "CPU")
+        );
+    }
+    // By the name that was given, which messages say.
+    let workload = Workload { name: kind.name().into(), ..workload? };
+    Ok(workload.resized(parameters)?)
+}
+
+/// The multiple of `step` that is nearest to `number`, of two the smaller; none at all is no number of threads.
+fn nearest_multiple(number: usize, step: usize) -> usize {
+    let step = step.max(1);
+    ((number + (step - 1) / 2) / step).max(1) * step
 }
 
 fn count(n: Option<usize>) -> Option<u32> {
@@ -245,5 +261,28 @@ pub(super) mod tests {
         assert!(says(&["forks"]).contains("not simulated: nothing says how long starting"));
         assert!(says(&["numa02", "--processes", "2"]).contains("for jbb-like"));
         assert!(says(&["overcommit", "--threads", "6"]).contains("a multiple of 4"));
+        assert!(
+            says(&["jbb-like", "--threads", "7"]).contains("of jbb-like: give a multiple of 4")
+        );
     }
 }
+
+    /// What nobody gave a number for runs everywhere, with as many threads as can be shared out.
+    #[test]
+    fn every_workload_fits_every_machine_that_comes_with_numaherd() {
+        for name in Machine::names() {
+            let machine = machine(name).unwrap();
+            for kind in Kind::all().into_iter().filter(|kind| *kind != Kind::Forks) {
+                if let Err(error) = lab_workload(&args(&[kind.name(), "--quick"]), &machine) {
+                    panic!("{kind:?} on {name}: {error}");
+                }
+            }
+        }
+        // 8 CPUs on three nodes with CPUs and memory.
+        let sparse = machine("sparse").unwrap();
+        let jbb = lab_workload(&args(&["jbb-like"]), &sparse).unwrap();
+        assert_eq!((jbb.process[0].copies, jbb.process[0].threads), (3, Some(3)));
+        let few =
+            [(8, 3), (6, 4), (2, 4), (8, 2), (5, 0)].map(|(n, step)| nearest_multiple(n, step));
+        assert_eq!(few, [9, 4, 4, 8, 5]);
+    }
