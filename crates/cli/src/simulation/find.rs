@@ -10,6 +10,7 @@ use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs};
 use crate::commands;
 use crate::commands::machine::json::MOST_NODES;
 use crate::commands::machine::{is_captured, only_simulated, source};
+use crate::progress::Wait;
 
 /// The distance by which firmware says that there is no way (ACPI, SLIT).
 const UNREACHABLE: u32 = 255;
@@ -28,6 +29,8 @@ pub fn machine(name: &str) -> Result<Machine> {
             return Ok(machine?);
         }
     }
+    // Large ones take a while, of which nobody knows yet.
+    let _wait = name.contains(':').then(|| Wait::of(format!("making the machine {name}")));
     let topology = commands::machine::topology(name)?;
     let name = if name.contains(':') { printable(name) } else { stem(name) };
     check(&name, &topology)?;
@@ -141,11 +144,11 @@ pub(super) fn lab_workload(args: &WorkloadArgs, machine: &Machine) -> Result<Wor
     args.check()?;
     let defaults = kind.defaults(machine.cpus(), given.quick);
     let nodes = machine.node.iter().filter(|node| node.is_home()).count();
+    let processes = given.processes.unwrap_or(nodes);
+    let even = || nearest_multiple(defaults.threads, processes);
     let parameters = Parameters {
         threads: count(given.threads.or_else(|| warehouses.then(even))),
         size_bytes: Some(args.size_bytes() as u64),
-    let processes = given.processes.unwrap_or(nodes);
-    let even = || nearest_multiple(defaults.threads, processes);
         loops: count(Some(given.loops.unwrap_or(defaults.loops))),
         processes: count(warehouses.then_some(processes)),
         start: given.start.map(start),
@@ -258,14 +261,13 @@ pub(super) mod tests {
         // Of four threads each writes a quarter of memory twelve times, or all of it three times.
         assert_eq!(numa02.passes(&numa02.phase[0], 4), 12);
         let says = |words: &[&str]| workload(words).unwrap_err().to_string();
-        assert!(says(&["forks"]).contains("not simulated: nothing says how long starting"));
-        assert!(says(&["numa02", "--processes", "2"]).contains("for jbb-like"));
-        assert!(says(&["overcommit", "--threads", "6"]).contains("a multiple of 4"));
         assert!(
             says(&["jbb-like", "--threads", "7"]).contains("of jbb-like: give a multiple of 4")
         );
+        assert!(says(&["forks"]).contains("not simulated: nothing says how long starting"));
+        assert!(says(&["numa02", "--processes", "2"]).contains("for jbb-like"));
+        assert!(says(&["overcommit", "--threads", "6"]).contains("a multiple of 4"));
     }
-}
 
     /// What nobody gave a number for runs everywhere, with as many threads as can be shared out.
     #[test]
@@ -286,3 +288,4 @@ pub(super) mod tests {
             [(8, 3), (6, 4), (2, 4), (8, 2), (5, 0)].map(|(n, step)| nearest_multiple(n, step));
         assert_eq!(few, [9, 4, 4, 8, 5]);
     }
+}

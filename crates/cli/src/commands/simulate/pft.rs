@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use crate::args::{Format, SimPlacement, SimulatePft};
 use crate::output;
+use crate::progress::Wait;
 use crate::reproduction::alone_on;
 use crate::simulation::{find, has_inverse};
 
@@ -75,6 +76,7 @@ pub fn run(args: &SimulatePft) -> Result<ExitCode> {
             faults_per_wall_second: pages / wall_seconds,
         }
     };
+    let wait = Wait::of(format!("pft on {} is simulated", machine.name));
     let told = Told {
         workload: "pft",
         machine: format!("sim:{}", machine.name),
@@ -90,6 +92,7 @@ pub fn run(args: &SimulatePft) -> Result<ExitCode> {
         seed: args.seed,
         placements: args.placement.iter().zip(&ties).map(row).collect(),
     };
+    drop(wait);
     find::tell_guesses(&machine);
     output::print(&match args.output {
         Format::Table => table(&told),
