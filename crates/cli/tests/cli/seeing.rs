@@ -114,6 +114,11 @@ fn status_names_who_runs_and_keeps_its_names() {
     let pid = load.id().to_string();
     let one = run(&mut numaherd(&["status", "-p", &pid, "-o", "json"]));
     let table = run(&mut numaherd(&["status", "-p", &pid]));
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let of = sleeper.id().to_string();
+    let idle = run(&mut numaherd(&["status", "-p", &of, "-o", "json"]));
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
     let csv = run(&mut numaherd(&["status", "-p", &pid, "-o", "csv"]));
     load.kill().unwrap();
     load.wait().unwrap();
@@ -124,6 +129,12 @@ fn status_names_who_runs_and_keeps_its_names() {
         assert!(!process[name].is_null(), "{name} in {process}");
     }
     assert!(process["cpus_used"].as_f64().unwrap() > 0.0, "{process}");
+    // An idle process is on a node that this one keeps busy.
+    let used = |json: &Value| -> f64 {
+        let nodes = json["nodes"].as_array().unwrap().iter();
+        nodes.map(|node| node["cpus_used"].as_f64().unwrap()).sum()
+    };
+    assert!(used(&idle.ends_with(0).json()) > 0.1);
     let csv = csv.ends_with(0);
     let mut lines = csv.stdout.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let (names, cells) = (lines.next().unwrap(), lines.next().unwrap());
