@@ -223,6 +223,25 @@ fn a_run_is_explained() {
     assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
 }
 
+/// Another user's runs are not taken for none.
+#[test]
+fn runs_that_may_not_be_looked_for_are_told_as_such() {
+    if !is_root() {
+        return skip("only root can become another user");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, closed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(closed.path().join("runs")).unwrap();
+    std::fs::write(closed.path().join("runs/9-8.jsonl"), LOG).unwrap();
+    std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = as_nobody(&dir);
+    command.env("NUMAHERD_CACHE", closed.path()).args(["explain", "last"]);
+    run(&mut command).refuses(1, &["Permission denied", "user of balance", "root"]);
+    let mut command = as_nobody(&dir);
+    command.arg("explain").arg(closed.path().join("runs/9-8.jsonl"));
+    run(&mut command).refuses(1, &["cannot read", "9-8.jsonl", "ermission denied"]);
+}
+
 /// That there is nothing to place is an answer, in every form.
 #[test]
 fn advise_answers_where_there_is_one_node() {
