@@ -235,7 +235,9 @@ impl<'a> Session<'a> {
         if self.policy.is_some() {
             return Err(conflict());
         }
-        if self.ours && mode != Mode::Local && nodes.is_empty() {
+        // Interleaving over nothing takes the policy away: that is how numactl says default.
+        let takes_away = mode == Mode::Interleave && given.text().is_empty();
+        if self.ours && mode != Mode::Local && nodes.is_empty() && !takes_away {
             return Err(Stop::Usage(format!("'{}' names no node", given.text())));
         }
         if mode == Mode::Preferred && nodes.len() != 1 {

@@ -100,6 +100,12 @@ fn run_is_numactl_with_errors_of_our_own() {
     let script = "grep -q 'bind:0' /proc/self/numa_maps && exit 5";
     run(&mut numaherd(&["run", "-m", "0", "--", "sh", "-c", script])).ends_with(5);
     run(&mut numaherd(&["run", "-C", "0", "true"])).ends_with(0);
+    // As numactl has it: no policy.
+    let script = "grep -q ' default ' /proc/self/numa_maps && exit 5";
+    run(&mut numaherd(&["run", "--interleave=", "sh", "-c", script])).ends_with(5);
+    run(&mut numaherd(&["run", "-m", "!all", "true"])).refuses(2, &["'!all' names no node"]);
+    // Of which the kernel makes nothing, under numactl's name either.
+    run(&mut numaherd(&["run", "--membind=", "true"])).refuses(2, &["'' names no node"]);
     run(&mut numaherd(&["run", "/no/such/command"])).refuses(127, &["/no/such/command"]);
     run(&mut numaherd(&["run", "-m", "0"])).refuses(2, &["command is missing"]);
     run(&mut numaherd(&["run", "-m", "77", "true"])).refuses(2, &["77", "out of range"]);
