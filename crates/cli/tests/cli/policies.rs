@@ -139,6 +139,31 @@ fn shared_memory_gets_a_policy() {
     run(&mut numaherd(&["run", &absent])).refuses(1, &["--length"]);
 }
 
+/// What cannot be so long is told once, and is as it was: what was made goes, what was there keeps its length.
+#[test]
+fn a_file_that_cannot_be_so_long_is_as_it_was() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("memory");
+    let file = format!("--file={}", path.display());
+    // Of tmpfs, and more than can be mapped.
+    let longest = format!("--length={}", i64::MAX);
+    let too_long = || {
+        let told = run(&mut numaherd(&["run", &longest, &file, "-m", "0"]));
+        let told = told.refuses(1, &["Cannot allocate memory", "memory"]);
+        assert_eq!(told.stderr.matches("os error").count(), 1, "{told}");
+    };
+    too_long();
+    assert!(!path.exists());
+    std::fs::write(&path, "old").unwrap();
+    too_long();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    for length in ["99999999999999g", "18446744073709551615"] {
+        let words = ["run", "--offset=4k", "--length", length, &file, "-m", "0"];
+        run(&mut numaherd(&words)).refuses(2, &["--length", "more bytes than"]);
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+}
+
 /// What is wrong with a segment is told by whoever was called, in one line, and no key file is left.
 #[test]
 fn a_segment_that_cannot_be_made_is_told_under_the_name_called() {
@@ -153,6 +178,8 @@ fn a_segment_that_cannot_be_made_is_told_under_the_name_called() {
     assert!(told.stderr.starts_with("numaherd: "), "{told}");
     let told = tool(&links, "numactl", &["--shm", &key]).refuses(1, &["--length"]);
     assert!(told.stderr.starts_with("numactl: "), "{told}");
+    let longest = format!("--length={}", i64::MAX);
+    ours(&[&longest, "--shm", &key]).ends_with(1);
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "a key file is left");
 }
 
