@@ -191,8 +191,16 @@ fn a_policy_is_explained() {
     assert_eq!(json["kernel"], "interleave=relative:1");
     assert_eq!(json["mount"], "interleave=relative:0-1");
     let refused = ["policy", "-m 0", "--machine", "2x4", "--cpuset", "7"];
-    run(&mut numaherd(&refused)).refuses(1, &["--cpuset", "7 is out of range"]);
-    run(&mut numaherd(&["policy", "nonsense"])).refuses(1, &["mpol="]);
+    run(&mut numaherd(&refused)).refuses(2, &["--cpuset", "7 is out of range"]);
+    let wrong = |more: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&["policy", "--machine", "2x4"], more].concat())).refuses(2, told);
+    };
+    wrong(&["nonsense"], &["mpol="]);
+    wrong(&["-m 9"], &["9 is out of range"]);
+    wrong(&["-m 0 ls"], &["'ls' is no option"]);
+    wrong(&["-w 0 --weights x"], &["0=3,1=1"]);
+    wrong(&["-l", "--on", "7"], &["--on 7"]);
+    wrong(&["-l", "--then", "7"], &["--then", "7 is out of range"]);
     let einval =
         run(&mut numaherd(&["policy", "mpol=bind:1", "--machine", "2x4", "--cpuset", "0"]));
     assert!(einval.stdout.contains("EINVAL"), "{einval}");
