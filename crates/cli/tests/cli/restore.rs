@@ -263,7 +263,7 @@ fn what_was_put_back_is_told_to_programs() {
     std::fs::write(&knob, "2\n").unwrap();
     state.journal("dead", &this_boot(), &[changed_knob(&knob, "1", "2")]);
     let csv = state.restore(&["--dry-run", "-o", "csv"]).ends_with(0);
-    assert_eq!(csv.stdout, "run,affinities,settings,changed since,failed\ndead,0,1,0,0\n", "{csv}");
+    assert_eq!(csv.stdout, "run,affinities,settings,changed_since,failed\ndead,0,1,0,0\n", "{csv}");
     let json = state.restore(&["-o", "json"]).ends_with(0).json();
     let run = serde_json::json!({
         "run": "dead", "about": "a test", "affinities": 0, "settings": 1, "widened": 0,

@@ -35,7 +35,7 @@ fn doctor_says_what_to_do_wherever_something_is_missing() {
     let table = run(&mut numaherd(&["doctor"])).ends_with(0);
     assert!(table.stdout.contains("capability") && table.stderr.is_empty(), "{table}");
     let csv = run(&mut numaherd(&["doctor", "-o", "csv"])).ends_with(0);
-    assert!(csv.stdout.starts_with("what,state,found,to do\n"), "{csv}");
+    assert!(csv.stdout.starts_with("what,state,found,to_do\n"), "{csv}");
     // Capabilities and commands are in it, too.
     assert_eq!(csv.stdout.lines().count(), 1 + findings.len() + 6 + 4, "{csv}");
     assert!(csv.stdout.contains("\nCAP_SYS_NICE,"), "{csv}");

@@ -196,7 +196,7 @@ fn lists_of_figures_have_every_form() {
         assert!(!calibrated["figures"][0][name].is_null(), "{name} in {calibrated}");
     }
     let csv = run(&mut numaherd(&["calibrate", "-o", "csv"])).ends_with(0);
-    assert!(csv.stdout.starts_with("figure,follows from,is then,file\n"), "{csv}");
+    assert!(csv.stdout.starts_with("figure,follows_from,is_then,file\n"), "{csv}");
     let tables = run(&mut numaherd(&["reproduce", "-o", "json"])).ends_with(0).json();
     assert_eq!(tables["tables"][0]["name"], "autonuma-slides", "{tables}");
     let csv = run(&mut numaherd(&["reproduce", "-o", "csv"])).ends_with(0);
