@@ -9,14 +9,14 @@ use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
-use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate};
+use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate, each_once};
 use crate::output::{self, NewFile};
 use crate::progress::Progress;
 use crate::simulation::{self, Job, Kernel, find, has_inverse, page, parts, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
-    SimPlacement::each_once(&args.placement)?;
+    each_once(&args.placement)?;
     parts::check(&args.placement, &args.without)?;
     let machine = find::machine(&args.machine)?;
     let workload = find::workload(&args.workload, args.resize)?;
