@@ -257,6 +257,9 @@ fn advise_answers_where_there_is_one_node() {
     assert!(advise("table").stdout.contains("one node"));
     let csv = advise("csv").stdout;
     assert!(csv.contains("worth_it") && csv.contains("false"), "{csv}");
+    // What goes with it is read all the same.
+    let words = ["advise", "-p", &pid, "--measured", "/no/such"];
+    run(&mut numaherd(&words)).refuses(1, &["--measured /no/such", "No such file"]);
 }
 
 /// Whatever is not there is named in one line.
