@@ -22,9 +22,11 @@ pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs, TopArgs};
 pub use measure::Measure;
 pub use placement::{Compared, Placement};
-pub use simulate::{Calibrate, Reproduce, Resize, SimPlacement, Simulate, SimulatePft};
+pub use simulate::{
+    Calibrate, Reproduce, Resize, SimPlacement, Simulate, SimulatePft, TouchPlacement, each_once,
+};
 pub use topology::{TopologyArgs, TopologyFormat};
-pub use workload::{Parameters, StartArg, Subject, TieArg, WorkloadArgs, stem};
+pub use workload::{Parameters, StartArg, Subject, TieArg, WorkloadArgs};
 
 /// See where threads and their memory are on NUMA machines, bring them together, prove it.
 #[derive(Parser)]

@@ -85,7 +85,7 @@ pub fn nodes(universes: &Universes, text: &str) -> Option<numaherd_model::NodeSe
 }
 
 /// A size as numactl's tools read it: C's numbers, then k, m or g; what follows is not looked at,
-/// and what is no number is 0.
+/// and what is no number is 0. More than 64 bits hold is the most that they do, and not what is left of it.
 pub fn size(text: &str) -> u64 {
     let Some((number, rest)) = numaherd_mempolicy::lists::c_number(text) else { return 0 };
     let shift = match rest.as_bytes().first().map(u8::to_ascii_uppercase) {
@@ -94,7 +94,7 @@ pub fn size(text: &str) -> u64 {
         Some(b'K') => 10,
         _ => 0,
     };
-    number.wrapping_shl(shift)
+    number.saturating_mul(1 << shift)
 }
 
 #[cfg(test)]
@@ -107,5 +107,6 @@ mod tests {
             assert_eq!(super::size(text), expected, "{text}");
         }
         assert_eq!(super::size("x"), 0);
+        assert_eq!(super::size("99999999999999g"), u64::MAX);
     }
 }

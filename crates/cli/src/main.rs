@@ -12,6 +12,7 @@ mod drop_in;
 mod estimate;
 mod interrupt;
 mod latencies;
+mod progress;
 mod reproduction;
 mod runs;
 mod session;
@@ -29,6 +30,7 @@ use numaherd_lab::LabError;
 use numaherd_linux::sys::signal;
 
 use args::{Cli, Command, LabCommand, MigrationArgs, PftArgs, SimulatePft};
+use output::one_line;
 
 fn main() -> ExitCode {
     if let Some(code) = drop_in::called_as().or_else(run_as_numactl_reads) {
@@ -225,18 +227,4 @@ fn meant(error: &clap::Error) -> Option<String> {
         }
         _ => None,
     }
-}
-
-/// What was being done, and why it failed, on one line. A cause that a message already ends with
-/// is not told again.
-fn one_line(error: &anyhow::Error) -> String {
-    let mut told = String::new();
-    for part in error.chain().map(ToString::to_string) {
-        if told.is_empty() {
-            told = part;
-        } else if !told.ends_with(&part) {
-            told = format!("{told}: {part}");
-        }
-    }
-    told.split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
 }

@@ -43,6 +43,25 @@ macro_rules! misuse {
     ($($text:tt)*) => { return Err($crate::output::Misuse(format!($($text)*)).into()) };
 }
 
+/// What was being done, and why it failed, on one line. A cause that a message already ends with
+/// is not told again.
+pub fn one_line(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for part in error.chain().map(ToString::to_string) {
+        if told.is_empty() {
+            told = part;
+        } else if !told.ends_with(&part) {
+            told = format!("{told}: {part}");
+        }
+    }
+    told.split('\n').map(str::trim).collect::<Vec<_>>().join(" ")
+}
+
+/// The same error, as one of the command line.
+pub fn misused(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    Misuse(one_line(&error.into())).into()
+}
+
 /// Prints a result.
 pub fn print(text: &str) -> Result<ExitCode> {
     printed(std::io::stdout().lock().write_all(text.as_bytes()))

@@ -1,9 +1,11 @@
 //! Logs of runs, kept so that `explain` can tell of them afterwards: the newest few, readable by
 //! nobody else, since they name what users run.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use anyhow::Context;
 use numaherd_lab::kernel::cache_dir;
 
 /// Runs that are kept. Guessed.
@@ -12,6 +14,23 @@ const KEPT: usize = 50;
 /// Where they lie.
 pub fn folder() -> PathBuf {
     cache_dir().join("runs")
+}
+
+/// That they may be looked for there. No folder is as good as an empty one.
+///
+/// # Errors
+/// Who may look there, in words.
+pub fn check(folder: &Path) -> anyhow::Result<()> {
+    match std::fs::read_dir(folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error).with_context(|| {
+            format!(
+                "cannot look for runs in {}, which is for the user of balance alone: be that user or root, or give \
+                 the path of a log",
+                folder.display()
+            )
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// All logs there, oldest first.

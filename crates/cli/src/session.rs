@@ -19,7 +19,7 @@ use numaherd_linux::process::TaskReader;
 use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
 use numaherd_linux::undo::{Trail, Undone, in_force, undo};
-use numaherd_model::{Change, Journal};
+use numaherd_model::{Change, Journal, counted};
 use numaherd_trace::journal::{remove, state_dir, take_turn};
 use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
 use rustix::io::fcntl_dupfd_cloexec;
@@ -415,7 +415,11 @@ pub fn remove_of(left: &LeftBehind) -> Result<()> {
 
 /// What was put back, in words.
 pub fn tell(undone: &Undone) -> String {
-    let mut text = format!("{} affinities and {} settings", undone.affinities, undone.knobs);
+    let mut text = format!(
+        "{} and {}",
+        counted(undone.affinities, "affinity"),
+        counted(undone.knobs, "setting")
+    );
     if undone.widened > 0 {
         text += &format!(
             ", {} of them given all of a cpuset that has none of the CPUs they had",

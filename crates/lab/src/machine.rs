@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use numaherd_model::places::{self, Places};
-use numaherd_model::{Bytes, NodeId, Topology};
+use numaherd_model::{Bytes, NodeId, Topology, printable, stem};
 use serde::Deserialize;
 
 use crate::memory::{Coherence, Links, Llc, MemorySpec, Neighbourhood, Prefetch, Routes};
@@ -150,7 +150,12 @@ impl Machine {
         let fail = |problem: String| LabError::Machine { path: path.into(), problem };
         let wrong = |error: toml::de::Error| {
             let line = Places::of(text).line_at(error.span().map_or(0, |span| span.start));
-            fail(format!("line {line}: {}", error.message().trim().replace('\n', " ")))
+            let told = error.message().trim().replace('\n', " ");
+            // Rust's names of numbers say nothing to whoever writes the file.
+            let told = ["u32", "u64"].iter().fold(told, |told, name| {
+                told.replace(&format!("expected {name}"), "expected a whole number, 0 or more")
+            });
+            fail(format!("line {line}: {told}"))
         };
         let mut machine: Machine = toml::from_str(text).map_err(wrong)?;
         machine.name = name.to_string();
@@ -288,8 +293,7 @@ impl Description {
         };
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("toml") => {
-                let stem = path.file_stem().map_or_else(|| name.into(), |s| s.to_string_lossy());
-                Machine::parse(&stem, name, &read()?).map(Box::new).map(Description::Machine)
+                Machine::parse(&stem(name), name, &read()?).map(Box::new).map(Description::Machine)
             }
             Some("xml") => hwloc::parse(&read()?).map(Description::Topology).map_err(fail),
             _ if name.contains(':') || name.contains('[') => synthetic::parse(name)
@@ -307,9 +311,8 @@ impl Description {
         match self {
             Description::Machine(machine) => Ok(*machine),
             Description::Topology(topology) => {
-                let stem = Path::new(name).file_stem().filter(|_| name.ends_with(".xml"));
-                let stem = stem.map_or_else(|| name.into(), |stem| stem.to_string_lossy());
-                derived::machine(&stem, &topology)
+                let called = if name.ends_with(".xml") { stem(name) } else { printable(name) };
+                derived::machine(&called, &topology)
             }
         }
     }
@@ -394,6 +397,13 @@ mod tests {
             says(&good.replace("id = 1", "id = 999")).contains("line 31: node.id: 999: at most")
         );
         assert!(says(&good.replace("ways = 4", "wys = 4")).contains("wys"));
+        let below = says(&good.replace("id = 1", "id = -1"));
+        assert!(
+            below.ends_with(
+                "line 31: invalid value: integer `-1`, expected a whole number, 0 or more"
+            ),
+            "{below}"
+        );
         assert!(says(&good.replace("id = 1", "id = 0")).contains("ascend"));
         assert!(says(&good.replace("cpus = 4", "cpus = 400")).contains("800 CPUs"));
         // Twice that is 0 in 32 bits, and the memory is in 64.

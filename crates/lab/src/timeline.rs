@@ -15,6 +15,7 @@
 
 use std::collections::BTreeMap;
 
+use numaherd_model::counted;
 use serde_json::{Value, json};
 
 use crate::tracefs::DROPPED;
@@ -179,7 +180,7 @@ impl Builder<'_> {
             "args": {"pages": sum}}));
         let node = self.node_of_cpu.get(&cpu).copied().unwrap_or(0);
         self.events.push(
-            json!({"ph": "i", "s": "t", "ts": us, "name": format!("{moved} pages moved: {reason}"),
+            json!({"ph": "i", "s": "t", "ts": us, "name": format!("{} moved: {reason}", counted(moved, "page")),
             "pid": NODES_FROM + u64::from(node), "tid": track_of_cpu(cpu),
             "args": {"moved": moved, "failed": failed}}),
         );

@@ -9,6 +9,7 @@ mod access;
 mod balancing;
 mod cause;
 mod change;
+mod count;
 mod fault;
 mod ids;
 mod latencies;
@@ -22,6 +23,7 @@ pub mod scene;
 mod set;
 mod snapshot;
 mod spent;
+mod stem;
 mod topology;
 mod traffic;
 mod ways;
@@ -30,6 +32,7 @@ pub use access::{Access, AccessSource, Missed};
 pub use balancing::{Balancing, PageHandling, Pull, ScanPeriods, TaskMove, Touch, View};
 pub use cause::{Cause, Whose};
 pub use change::{Change, Journal};
+pub use count::counted;
 pub use fault::{FaultFlags, HintingFault, SAMPLED};
 pub use ids::{
     Bytes, CpuId, Nanos, NodeId, ObjectId, PageVerdict, Pages, ProcessId, RegionId, TaskId,
@@ -44,6 +47,7 @@ pub use snapshot::{
     NodeState, Region, RegionUse, Resident, SharedRange, Sharing, Snapshot, Task, TaskState,
 };
 pub use spent::{Counters, Spent};
+pub use stem::{printable, stem};
 pub use topology::{Distances, Node, Topology};
 pub use traffic::{Counted, Traffic, TrafficSource};
 pub use ways::ways;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{NodeId, Pages};
+use crate::{NodeId, Pages, counted};
 
 /// Why pages stayed: the classes of `move_pages`' per-page errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,10 +146,12 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Outcome::Done { moved } if moved.0 > 0 => write!(f, "done, {moved} pages moved"),
+            Outcome::Done { moved } if moved.0 > 0 => {
+                write!(f, "done, {} moved", counted(moved, "page"))
+            }
             Outcome::Done { .. } => write!(f, "done"),
             Outcome::Partial { moved, refused } => {
-                write!(f, "{moved} pages moved; stayed: {refused}")
+                write!(f, "{} moved; stayed: {refused}", counted(moved, "page"))
             }
             Outcome::Skipped(reason) => write!(f, "not done: {reason}"),
         }
@@ -167,6 +169,7 @@ mod tests {
         for (told, words) in [
             (Outcome::Done { moved: Pages(0) }.to_string(), "done"),
             (Outcome::Done { moved: Pages(3) }.to_string(), "done, 3 pages moved"),
+            (Outcome::Done { moved: Pages(1) }.to_string(), "done, 1 page moved"),
             (
                 Outcome::Partial { moved: Pages(500), refused: some }.to_string(),
                 "500 pages moved; stayed: 12 in use at that moment, 1 never touched",

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, CpuSet, NodeId, Pages, ProcessId, RegionId, TaskId};
+use crate::{Bytes, CpuSet, NodeId, Pages, ProcessId, RegionId, TaskId, counted};
 
 /// Why an action is planned. Shares are per mille.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,7 +169,8 @@ impl fmt::Display for Action {
                 write!(f, "release task {task} to cpus {cpus}: {reason}")
             }
             Action::MovePages { region, len, to, pages, reason } => {
-                write!(f, "move {pages} pages of {region} (+{len} bytes) to node {to}: {reason}")
+                let pages = counted(pages, "page");
+                write!(f, "move {pages} of {region} (+{len} bytes) to node {to}: {reason}")
             }
         }
     }

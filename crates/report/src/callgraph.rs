@@ -12,6 +12,7 @@
 
 use std::fmt::Write;
 
+use numaherd_model::counted;
 use serde::Serialize;
 
 use crate::chart::escape;
@@ -132,16 +133,18 @@ impl CallGraph {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = format!(
-            "{}, run {}: where {:.2} task seconds went\n   share     seconds       times\n",
+            "{}, run {}: where {:.2} task seconds went\n% of time     seconds       times\n",
             self.placement, self.run, self.all.seconds
         );
         for frame in &self.all.frames {
             self.branch(frame, 0, &mut text);
         }
         text += "where tasks blocked\n";
-        if self.blocked.is_empty() {
-            text += "  nowhere\n";
-        }
+        text += match self.blocked.is_empty() {
+            true => "  nowhere\n",
+            // Unlike above, where it is of time.
+            false => "% of times    seconds       times\n",
+        };
         for Point { name, times, share, seconds } in &self.blocked {
             let _ = writeln!(text, "{:7.2} % {seconds:11.3} {times:11}  {name}", share * 100.0);
         }
@@ -163,7 +166,7 @@ impl CallGraph {
             text += &wide_grid(&head, self.locks.iter().take(LOCKS).map(row));
         }
         if let Some(more) = self.locks.len().checked_sub(LOCKS).filter(|more| *more > 0) {
-            let _ = writeln!(text, "and {more} locks more");
+            let _ = writeln!(text, "and {} more", counted(more, "lock"));
         }
         text
     }
@@ -250,7 +253,8 @@ mod tests {
         assert_eq!(lines[0], "  60.00 %       6.000          10  user code");
         assert_eq!(lines[1], "  40.00 %       4.000           9  page_fault");
         assert_eq!(lines[2], "  30.00 %       3.000           5    rmap_walk (waits)");
-        assert!(text.contains(" 100.00 %       3.000           5  rmap_walk\n"), "{text}");
+        let blocked = "where tasks blocked\n% of times    seconds       times\n 100.00 %       3.000           5  rmap_walk\n";
+        assert!(text.contains(blocked), "{text}");
         assert!(text.contains(" 62.5 |") && text.contains("and 2 locks more"), "{text}");
     }
 

@@ -1,6 +1,7 @@
 //! The picture of a comparison: a bar per placement, its spread, and bind as a line. And the
 //! page around it, which needs no network.
 
+use numaherd_model::counted;
 use plotters::prelude::*;
 
 use crate::{Comparison, course, text};
@@ -83,8 +84,9 @@ fn draw(comparison: &Comparison, picture: &mut String) -> Result<(), Box<dyn std
         area.draw(&PathElement::new([(at, HEAD as i32 - 6), (at, bottom)], TEXT.stroke_width(1)))?;
     }
     let foot = format!(
-        "kernel {}, medians of {} runs, thin lines from the least to the greatest; the vertical line is bind",
-        comparison.kernel, comparison.runs
+        "kernel {}, medians of {}, thin lines from the least to the greatest; the vertical line is bind",
+        comparison.kernel,
+        counted(comparison.runs, "run")
     );
     area.draw_text(&foot, &font(12.0), (12, bottom + 32))?;
     area.present()?;

@@ -35,7 +35,7 @@ pub struct Cell {
     pub pages_migrated_by_kernel: u64,
     /// Pages that numaherd moved.
     pub pages_migrated_by_us: u64,
-    /// From the end of initialisation until numaherd found nothing left to do.
+    /// From the end of initialisation until the last change by numaherd after which it found nothing left to do.
     pub seconds_to_converge: Option<f64>,
     /// Growth of the emulated CPUs' lag ÷ (CPUs × elapsed).
     pub late_share: Option<f64>,

@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use numaherd_model::counted;
 use plotters::prelude::*;
 use serde::{Deserialize, Serialize};
 
@@ -74,7 +75,8 @@ pub fn text(faults: &Faults) -> String {
         out.push('\n');
     }
     let Faults { machine, size_bytes, runs, .. } = faults;
-    let _ = writeln!(out, "{} MiB, means of {runs} runs, {machine}", size_bytes >> 20);
+    let runs = counted(runs, "run");
+    let _ = writeln!(out, "{} MiB, means of {runs}, {machine}", size_bytes >> 20);
     out
 }
 

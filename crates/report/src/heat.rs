@@ -1,6 +1,7 @@
 //! The picture of a measured machine: a heat map each for latency, reading and writing, as far as measured, and the
 //! page around them, which needs no network. Dark is bad: far, or narrow.
 
+use numaherd_model::counted;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
@@ -42,8 +43,9 @@ fn draw(matrices: &Matrices, picture: &mut String) -> Result<(), Box<dyn std::er
         draw_panel(&area, matrices, &panel, index * panel_width)?;
     }
     let foot = format!(
-        "kernel {}, medians of {} samples; small: what the machine's file states",
-        matrices.kernel, matrices.samples
+        "kernel {}, medians of {}; small: what the machine's file states",
+        matrices.kernel,
+        counted(matrices.samples, "sample")
     );
     area.draw_text(&foot, &font(12.0), (12, height - 24))?;
     area.present()?;

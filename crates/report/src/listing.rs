@@ -56,13 +56,13 @@ impl Listing {
         format!("{table}\n")
     }
 
-    /// As CSV.
+    /// As CSV, whose names are words joined by `_`.
     ///
     /// # Errors
     /// A row with more or fewer cells than the head.
     pub fn csv(&self) -> Result<String, csv::Error> {
         let mut writer = csv::Writer::from_writer(Vec::new());
-        writer.write_record(&self.head)?;
+        writer.write_record(self.head.iter().map(|name| name.replace(' ', "_")))?;
         for row in &self.rows {
             writer.write_record(row)?;
         }
@@ -83,6 +83,14 @@ mod tests {
         assert_eq!(listing.csv().unwrap(), "pid,told\n7,\"here, and \"\"there\"\"\"\n");
         listing.row(["8"]);
         assert!(listing.csv().is_err());
+    }
+
+    #[test]
+    fn names_of_columns_are_one_word_in_csv() {
+        let mut listing = Listing::new(["run", "changed since"]);
+        listing.row(["9-8", "by hand"]);
+        assert_eq!(listing.csv().unwrap(), "run,changed_since\n9-8,by hand\n");
+        assert!(listing.table().starts_with("| run | changed since |"));
     }
 
     #[test]

@@ -9,6 +9,7 @@
 
 use std::fmt::Write as _;
 
+use numaherd_model::counted;
 use serde::{Deserialize, Serialize};
 
 use crate::text::wide_grid;
@@ -217,9 +218,11 @@ impl Matrices {
         };
         let _ = writeln!(
             text,
-            "{}, kernel {}; medians of {} samples, {mib} MiB a node; the loop's own time is taken \
+            "{}, kernel {}; medians of {}, {mib} MiB a node; the loop's own time is taken \
              off{lines}{bound}{late}",
-            self.machine, self.kernel, self.samples
+            self.machine,
+            self.kernel,
+            counted(self.samples, "sample")
         );
         text
     }

@@ -7,6 +7,8 @@
 
 use std::fmt::Write;
 
+use numaherd_model::counted;
+
 use crate::chart::escape;
 
 /// Pixels.
@@ -98,8 +100,9 @@ pub fn page(course: &Course) -> String {
         let memory = stack(course, |moment| &moment.mib, node, 1.0, "MiB");
         let _ = writeln!(
             page,
-            "<tr><td class=\"name\">{}<br>{cpus} CPUs</td><td>{tasks}</td><td>{memory}</td></tr>",
-            escape(name)
+            "<tr><td class=\"name\">{}<br>{}</td><td>{tasks}</td><td>{memory}</td></tr>",
+            escape(name),
+            counted(cpus, "CPU")
         );
     }
     let axis = axis(course);

@@ -3,6 +3,8 @@
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
+use numaherd_model::counted;
+
 use crate::interval::Interval;
 use crate::{Against, Comparison, PlacementResult, Until};
 
@@ -127,8 +129,8 @@ pub fn table(comparison: &Comparison) -> String {
         _ => format!("; one second there took {dilation} s here"),
     };
     text += &format!(
-        "{workload} on {machine}, kernel {kernel}; medians of {runs} run{}, seed {seed}{pace}\n",
-        if *runs == 1 { "" } else { "s" }
+        "{workload} on {machine}, kernel {kernel}; medians of {}, seed {seed}{pace}\n",
+        counted(runs, "run")
     );
     if let Some([least, greatest]) = comparison.numad_interval_seconds {
         text += &format!("numad looked every {least} to {greatest} s\n");
@@ -153,7 +155,7 @@ fn told_of_until(until: Until, runs: u32) -> String {
             percent(width),
             percent(widest)
         ),
-        None => format!("{runs} runs are too few for 95 % intervals\n"),
+        None => format!("95 % intervals take more than {}\n", counted(runs, "run")),
     }
 }
 

@@ -18,7 +18,7 @@
 //! ([`crate::fabric`]).
 
 mod derived;
-mod file;
+pub(crate) mod file;
 mod written;
 
 use std::collections::BTreeMap;

@@ -6,6 +6,7 @@
 use numaherd_model::places::{self, Places};
 
 use crate::SimError;
+use crate::machine::file::HIGHEST_NODE;
 
 /// What is wrong with a field.
 #[derive(Debug)]
@@ -71,7 +72,11 @@ fn in_our_words(field: &str, said: &str, value: Option<&str>) -> String {
             said.strip_prefix(start).and_then(|rest| rest.rsplit_once(", expected "))
         {
             let expected = match (start, expected) {
-                ("invalid value: ", "u32") => "a whole number, 0 to 4294967295",
+                ("invalid value: ", "u32") => {
+                    // As a number that can be read and is too large is told.
+                    let most = if field == "node.id" { HIGHEST_NODE } else { u32::MAX };
+                    &format!("a whole number, 0 to {most}")
+                }
                 (_, expected) => plain(expected),
             };
             return format!("{field}: {expected}, found {found}");

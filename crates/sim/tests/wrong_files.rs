@@ -107,6 +107,7 @@ const MACHINES: &[Row] = &[
     ("between = [[0, 1]]", "between = []", 14, "links.between", "connect all nodes"),
     ("between = [[0, 1]]", "between = [[0, 1], [1, 0]]", 14, "links.between", "each pair once"),
     ("between = [[0, 1]]", "between = [[0]]", 14, "links.between", "2"),
+    ("id = 1", "id = -1", 20, "node.id", "0 to 1023, found integer `-1`"),
     ("id = 1", "id = 0", 20, "node.id", "ascending"),
     ("id = 1", "id = 0x", 20, "node.id", ""),
     ("cpus = 2", "cpus = \"two\"", 17, "node.cpus", "a whole number, 0 or more, found string"),

@@ -61,9 +61,9 @@ pub struct SimulatePft {
     /// Machine, as for other workloads
     #[arg(long, value_name = "M")]
     pub machine: String,
-    /// Placements, in the order of the table, each once: off, bind, inverse or interleave
+    /// Placements, in the order of the table, each once; those that are NUMA balancing have no part in first touches
     #[arg(long, value_enum, value_delimiter = ',', value_name = "P", default_value = "off")]
-    pub placement: Vec<SimPlacement>,
+    pub placement: Vec<TouchPlacement>,
     /// Size of the region: bytes, or with k, m, g or p(ages)
     #[arg(short = 'm', long, alias = "size", value_name = "SIZE", default_value = "64m", value_parser = size)]
     pub memory: usize,
@@ -194,10 +194,29 @@ pub enum SimPlacement {
     HerdUntuned,
 }
 
-impl SimPlacement {
-    /// Refuses [`twice`].
-    pub fn each_once(all: &[SimPlacement]) -> anyhow::Result<()> {
-        twice(all.iter().map(|placement| placement.to_possible_value()))
+/// Where pages lie that threads touch first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TouchPlacement {
+    /// On the thread's own node
+    #[value(aliases = ["default", "upstream"])]
+    Off,
+    /// Likewise, by a static placement
+    Bind,
+    /// On its mirror
+    Inverse,
+    /// On all nodes with CPUs in turn
+    Interleave,
+}
+
+/// Refuses [`twice`].
+pub fn each_once(all: &[impl ValueEnum]) -> anyhow::Result<()> {
+    twice(all.iter().map(ValueEnum::to_possible_value))
+}
+
+impl std::fmt::Display for TouchPlacement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let value = self.to_possible_value();
+        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
     }
 }
 

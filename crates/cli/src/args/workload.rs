@@ -1,10 +1,10 @@
 //! A workload and its parameters on the command line. Names and defaults are the workloads'.
 
 use std::ffi::OsStr;
-use std::path::Path;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Arg, Args, Command, Error, ValueEnum};
+use numaherd_model::stem;
 use numaherd_workloads::{Kind, Layout, Params, Start, Tie};
 
 use super::OnOff;
@@ -80,11 +80,6 @@ impl Subject {
             Subject::Own(path) => stem(path),
         }
     }
-}
-
-/// A file's name without its folder and ending.
-pub fn stem(path: &str) -> String {
-    Path::new(path).file_stem().map_or_else(|| path.into(), |s| s.to_string_lossy().into_owned())
 }
 
 #[derive(Clone)]

@@ -106,9 +106,6 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let mut reader = TaskReader::new("/".as_ref());
     let process = targets::alive(&mut reader, args.pid)?;
-    if topology.cpu_nodes().count() < 2 {
-        return print(args.output, &Advice::on_one_node(args.pid, &topology));
-    }
     let measured = args.measured.as_deref();
     let measured = measured.map(|path| {
         let known = latencies::read(path)?;
@@ -116,6 +113,9 @@ pub fn run(args: &AdviseArgs) -> Result<ExitCode> {
         Ok(known)
     });
     let measured = measured.transpose()?;
+    if topology.cpu_nodes().count() < 2 {
+        return print(args.output, &Advice::on_one_node(args.pid, &topology));
+    }
     let latencies = measured.as_ref().map(|known| &known.latencies);
     let distances = Distances { firmware: &topology, measured: latencies };
     let (faults, mut evidence) = open_faults(false, true);

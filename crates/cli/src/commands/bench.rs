@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use numaherd_model::Topology;
+use numaherd_model::{Topology, counted};
 use numaherd_report::{Percentiles, Series, Throughput};
 use numaherd_workloads::{Kind, Layout, LayoutNode, Measured, Params, Setting, Unit};
 use serde::Serialize;
@@ -135,7 +135,8 @@ fn text(format: Format, result: &BenchResult) -> Result<String> {
             };
             let mut text = format!(
                 "{workload}: {seconds:.3} s from the end of initialisation to the last thread \
-                 ({whole_seconds:.3} s in all), {done} by {threads} threads\n"
+                 ({whole_seconds:.3} s in all), {done} by {}\n",
+                counted(threads, "thread")
             );
             if let Some(Percentiles { p50, p99, p999, max }) = result.latency_ns {
                 let us = |ns: u64| ns as f64 / 1000.0;

@@ -5,15 +5,15 @@
 //! measured is printed even if the rest fails.
 
 use std::fs::{File, OpenOptions};
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
 use numaherd_lab::LabError;
 use numaherd_lab::kernel::cache_dir;
 use numaherd_linux::sys::signal;
+use numaherd_model::counted;
 use numaherd_report::{
     Against, Cell, Comparison, CpuCounts, Until, against, chart, interval, text,
 };
@@ -23,6 +23,7 @@ use super::simulate;
 use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
 use crate::output::Pages;
+use crate::progress::Progress;
 use crate::{interrupt, output};
 
 /// Late share from which a run is not taken while its machine can have more time: the project's
@@ -63,10 +64,11 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
             (Results::create(args)?, Box::new(host))
         }
     };
-    let progress = Progress::new(args);
+    let runs = args.until.map_or(args.runs, |_| args.max_runs);
+    let progress = Progress::of_long_runs(runs, placements.len());
     let mut cells = Vec::new();
     let outcome = measure(args, &placements, site.as_mut(), &progress, &mut results, &mut cells);
-    progress.finish();
+    drop(progress);
     let mut comparison = comparison(args, site.as_ref(), &cells);
     site.end();
     if let Some((file, then)) = &then {
@@ -82,10 +84,10 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(error) => match error.downcast_ref::<LabError>() {
             Some(LabError::Interrupted) => {
-                say!("numaherd: interrupted after {} runs", cells.len());
+                say!("numaherd: interrupted after {}", counted(cells.len(), "run"));
                 Ok(interrupt::code())
             }
-            _ => Err(error.context(format!("after {} runs", cells.len()))),
+            _ => Err(error.context(format!("after {}", counted(cells.len(), "run")))),
         },
     }
 }
@@ -166,7 +168,10 @@ fn measure(
             let cell = cell(placement, run, measured, counted);
             progress.end(&cell);
             if let Some(moves) = moves {
-                say!("numaherd: numad moved processes {moves} times in this run");
+                say!(
+                    "numaherd: numad moved processes {} in this run",
+                    numaherd_model::counted(moves, "time")
+                );
             }
             cells.push(cell);
             results.write(&cells[cells.len() - 1])?;
@@ -342,59 +347,6 @@ impl Drop for Results {
         if self.made && !self.begun {
             // Whoever took it away meanwhile has done it.
             let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
-/// What is going on, on stderr: a bar on a terminal, lines elsewhere.
-struct Progress {
-    bar: Option<ProgressBar>,
-    runs: u32,
-}
-
-impl Progress {
-    fn new(args: &Compare) -> Progress {
-        let runs = args.until.map_or(args.runs, |_| args.max_runs);
-        let steps = u64::from(runs) * args.placements.len() as u64;
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::new(steps);
-            let style =
-                ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} [{elapsed}, {eta} left]");
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            bar.enable_steady_tick(std::time::Duration::from_millis(500));
-            bar
-        });
-        Progress { bar, runs }
-    }
-
-    fn begin(&self, run: u32, placement: Placement) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(format!("run {} of {}: {placement}", run + 1, self.runs));
-        }
-    }
-
-    fn end(&self, cell: &Cell) {
-        let local =
-            cell.local_share.map_or_else(String::new, |l| format!(", {:.1} % local", l * 100.0));
-        let line = format!(
-            "run {} of {}: {} {:.2} s{local}",
-            cell.run + 1,
-            self.runs,
-            cell.placement,
-            cell.seconds
-        );
-        match &self.bar {
-            Some(bar) => {
-                bar.println(line);
-                bar.inc(1);
-            }
-            None => say!("numaherd: {line}"),
-        }
-    }
-
-    fn finish(&self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
         }
     }
 }

@@ -3,6 +3,7 @@
 mod story;
 
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -69,10 +70,16 @@ fn listing(told: &[Told]) -> Listing {
 fn find(run: &OsStr) -> Result<PathBuf> {
     // A pipe too: a log that was put away may come out of zcat.
     let kind = std::fs::metadata(run).map(|found| found.file_type());
-    if kind.is_ok_and(|kind| kind.is_file() || kind.is_fifo()) {
+    if kind.as_ref().is_ok_and(|kind| kind.is_file() || kind.is_fifo()) {
         return Ok(run.into());
     }
+    if kind.is_err_and(|error| error.kind() == ErrorKind::PermissionDenied) {
+        let path = PathBuf::from(run);
+        return Err(std::io::Error::from(ErrorKind::PermissionDenied))
+            .with_context(|| format!("cannot read {}: be its owner or root", path.display()));
+    }
     let folder = runs::folder();
+    runs::check(&folder)?;
     let kept = runs::kept(&folder);
     if run == "last" {
         let last = kept.last().cloned();

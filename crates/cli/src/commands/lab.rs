@@ -18,7 +18,7 @@ use numaherd_lab::{BootOptions, Exec, Guest, Kernel, LabError, Machine, Share};
 use super::tracing;
 use crate::args::{LabArgs, LabRun};
 use crate::interrupt;
-use crate::output::NewFile;
+use crate::output::{NewFile, one_line};
 
 /// Exit code of a command that ran out of time, as `timeout` has it.
 const TIMED_OUT: u8 = 124;
@@ -208,7 +208,7 @@ pub fn plugin_beside(program: &Path) -> PathBuf {
 pub fn agent() -> Result<ExitCode> {
     numaherd_lab::agent::serve(|| match teach() {
         Ok(()) => numaherd_workloads::marker::charge(),
-        Err(error) => say!("numaherd: {error:#}"),
+        Err(error) => say!("numaherd: {}", one_line(&error)),
     })
     .context("the lab's agent")?;
     Ok(ExitCode::SUCCESS)

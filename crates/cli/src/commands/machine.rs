@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Error, Result, anyhow};
 use numaherd_lab::machine::Description;
 use numaherd_lab::{LabError, Machine, derived};
-use numaherd_model::Topology;
 use numaherd_model::places::Places;
+use numaherd_model::{Topology, printable, stem};
 use numaherd_sim::SimError;
 
 /// The name of this very machine.
@@ -20,10 +20,9 @@ pub const HOST: &str = "host";
 pub fn find(name: &str) -> Result<Machine> {
     match captured(name)? {
         Some(topology) => {
-            let path = Path::new(name);
-            let stem = if is_json(name) { path.file_stem() } else { path.file_name() };
-            let stem = stem.unwrap_or_default().to_string_lossy();
-            Ok(derived::machine(&stem, &topology)?)
+            let folder = || Path::new(name).file_name().unwrap_or_default().to_string_lossy();
+            let called = if is_json(name) { stem(name) } else { printable(&folder()) };
+            Ok(derived::machine(&called, &topology)?)
         }
         None => {
             let description = Description::read_by(name, source::read);
@@ -85,13 +84,18 @@ pub fn only_simulated(name: &str, called: &str) -> Option<Result<numaherd_sim::M
 /// machine, does not.
 pub fn is_captured(name: &str) -> bool {
     let root = root(name);
-    name == HOST || ["proc", "sys"].iter().any(|part| root.join(part).is_dir())
+    name == HOST || has_tree(&root)
+}
+
+fn has_tree(root: &Path) -> bool {
+    ["proc", "sys"].iter().any(|part| root.join(part).is_dir())
 }
 
 fn root(name: &str) -> PathBuf {
     let folder = PathBuf::from(name);
     let root = folder.join("root");
-    if root.is_dir() { root } else { folder }
+    // A machine's own / has a folder of that name, too: its superuser's.
+    if root.is_dir() && !has_tree(&folder) { root } else { folder }
 }
 
 /// This machine's topology, that below a folder, or below its folder `root`, as fixtures have it, or that of a file.
@@ -114,4 +118,19 @@ fn captured(name: &str) -> Result<Option<Topology>> {
 
 fn is_json(name: &str) -> bool {
     name.ends_with(".json")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_captured_machine_is_in_its_folder_or_in_root_below_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().to_str().unwrap();
+        std::fs::create_dir_all(dir.path().join("root/proc")).unwrap();
+        assert_eq!((root(name), is_captured(name)), (dir.path().join("root"), true));
+        std::fs::create_dir(dir.path().join("sys")).unwrap();
+        assert_eq!(root(name), dir.path(), "as / has it");
+    }
 }

@@ -16,7 +16,7 @@ use numaherd_linux::sys::mapping::Touch;
 use numaherd_linux::sys::{affinity, mempolicy};
 use numaherd_mempolicy::intent::{Lists, Universes};
 use numaherd_mempolicy::{Flags, Mode, Request, kernel_text};
-use numaherd_model::{NodeId, NodeSet};
+use numaherd_model::{NodeId, NodeSet, counted};
 use segment::Segment;
 
 use crate::args::{MEMTOY_COMMANDS, Memtoy};
@@ -93,7 +93,7 @@ impl Toy {
                 })?;
                 let to = self.nodes(to)?;
                 let stayed = mempolicy::migrate_process(std::process::id(), &from, &to)?;
-                putln!("migrated {from} to {to}, {stayed} pages stayed");
+                putln!("migrated {from} to {to}, {} stayed", counted(stayed, "page"));
             }
             ["policy"] => putln!("policy {}", own_policy()?),
             ["policy", rest @ ..] => mempolicy::set(&policy(&rest.join(" "))?)?,
@@ -159,7 +159,8 @@ impl Toy {
             ("migrate", [node]) => {
                 let node = one(&nodes(node)?)?;
                 let (moved, stayed) = segment.migrate(part, node)?;
-                putln!("migrated {name} to node {node}: {moved} pages moved, {stayed} stayed");
+                let moved = counted(moved, "page");
+                putln!("migrated {name} to node {node}: {moved} moved, {stayed} stayed");
                 Ok(())
             }
             ("touch", []) => {

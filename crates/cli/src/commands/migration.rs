@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use numaherd_linux::memory::zoneinfo;
 use numaherd_linux::symbols::Symbols;
 use numaherd_linux::sys::{affinity, pages};
-use numaherd_model::{Bytes, CpuId, CpuSet, NodeId, Topology};
+use numaherd_model::{Bytes, CpuId, CpuSet, NodeId, Topology, counted};
 use numaherd_report::moving::Row;
 use numaherd_report::{Moving, Spread};
 
@@ -53,7 +53,7 @@ pub fn run(args: &MigrationArgs) -> Result<ExitCode> {
     };
     for size in sizes {
         for threads in counts(most) {
-            let what = format!("{} pages, {threads} thread{}", size.name(), plural(threads));
+            let what = format!("{} pages, {}", size.name(), counted(threads, "thread"));
             say!("migration: {what}");
             let runs = |measure: &dyn Fn() -> Result<f64>| -> Result<Spread> {
                 let all: Result<Vec<f64>> = (0..args.runs).map(|_| measure()).collect();
@@ -72,7 +72,8 @@ pub fn run(args: &MigrationArgs) -> Result<ExitCode> {
                 let title = format!("move_pages, {what}");
                 moving.callgraphs.push(graph::graph(title, &moved.stacks, names));
                 if moved.lost > 0 {
-                    say!("migration: {} samples were lost for want of room", moved.lost);
+                    let lost = counted(moved.lost, "sample");
+                    say!("migration: lost for want of room: {lost}");
                 }
             }
         }
@@ -125,10 +126,6 @@ fn counts(most: usize) -> Vec<usize> {
         std::iter::successors(Some(1), |n| Some(n * 2)).take_while(|n| *n < most).collect();
     counts.push(most);
     counts
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// Sizes of pages: huge ones only where the kernel gives them.

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use numaherd_linux::sys::affinity;
+use numaherd_model::counted;
 use numaherd_report::faults::{self, FaultRow, FaultTable, Faults};
 use numaherd_workloads::pft::{self, Faulted, Pft};
 
@@ -51,9 +52,9 @@ fn measure(pft: &Pft, runs: u32, cpus: &[u32]) -> Result<(Faulted, Vec<Faulted>)
     let off = mean.minor_faults.abs_diff(mean.pages) * 1000;
     if off > mean.pages * TOLERATED_PERMILLE {
         say!(
-            "numaherd: the kernel counted {} minor faults for {} pages: something else faulted too, or pages came without",
-            mean.minor_faults,
-            mean.pages
+            "numaherd: the kernel counted {} for {}: something else faulted too, or pages came without",
+            counted(mean.minor_faults, "minor fault"),
+            counted(mean.pages, "page")
         );
     }
     Ok((mean, all))
@@ -119,7 +120,7 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
     for (name, shared, range_policy) in kinds {
         let mut rows = Vec::new();
         for workers in 1..=most {
-            say!("pft: {name}, {workers} workers");
+            say!("pft: {name}, {}", counted(workers, "worker"));
             let pft = Pft { shared, range_policy, workers, ..*pft };
             let (mean, all) = measure(&pft, args.runs, cpus)?;
             let wall = || all.iter().map(Faulted::per_wall_second);
@@ -151,7 +152,7 @@ fn tables(args: &PftArgs, pft: &Pft, most: usize, cpus: &[u32]) -> Result<()> {
 /// What was measured on.
 pub fn machine(cpus: usize) -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    format!("{cpus} CPUs, kernel {}", release.trim())
+    format!("{}, kernel {}", counted(cpus, "CPU"), release.trim())
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use numaherd_model::{NodeId, NodeSet, Topology};
 use serde::Serialize;
 
 use crate::args::{Format, PolicyArgs};
-use crate::{drop_in, output};
+use crate::drop_in;
+use crate::output::{self, misused};
 
 /// Pages in the picture.
 const SHOWN_PAGES: u64 = 32;
@@ -72,17 +73,18 @@ pub fn run(args: &PolicyArgs) -> Result<ExitCode> {
     };
     let mut site = match &args.cpuset {
         Some(list) => {
-            let cpuset = site.nodes(list).context("--cpuset")?;
+            let cpuset = site.nodes(list).context("--cpuset").map_err(misused)?;
             site.within(cpuset)?
         }
         None => site,
     };
-    let intent = read(&args.text, &mut site)?;
+    let intent = read(&args.text, &mut site).map_err(misused)?;
     let from = site.touching(args.on.map(NodeId), &intent)?;
-    let then = args.then.as_deref().map(|list| site.nodes(list)).transpose().context("--then")?;
+    let then = args.then.as_deref().map(|list| site.nodes(list)).transpose();
+    let then = then.context("--then").map_err(misused)?;
     let lost = then.as_ref().filter(|then| then.intersection(&site.room.memory).is_empty());
     if let Some(lost) = lost {
-        bail!(
+        misuse!(
             "--then {lost}: none of these nodes has memory (those that have: {})",
             site.room.memory
         );
@@ -157,7 +159,7 @@ impl Site {
     /// The same machine, within a cpuset.
     fn within(mut self, cpuset: NodeSet) -> Result<Site> {
         if cpuset.intersection(&self.room.memory).is_empty() {
-            bail!(
+            misuse!(
                 "--cpuset {cpuset}: none of these nodes has memory (those that have: {})",
                 self.room.memory
             );
@@ -171,17 +173,25 @@ impl Site {
     /// or the first there is.
     fn touching(&self, wanted: Option<NodeId>, intent: &Intent) -> Result<NodeId> {
         if let Some(node) = wanted {
-            self.topology.node(node).with_context(|| format!("there is no node {node}"))?;
-            return Ok(node);
+            return match self.topology.node(node) {
+                Some(_) => Ok(node),
+                None => misuse!("--on {node}: there is no such node"),
+            };
         }
         if let Some(nodes) = &intent.cpu_nodes {
             let mut with_cpus = self.topology.cpu_nodes().map(|node| node.id);
             let first = with_cpus.find(|node| nodes.contains(*node));
-            return first.with_context(|| format!("nodes {nodes} have no CPU to run on"));
+            return match first {
+                Some(node) => Ok(node),
+                None => misuse!("nodes {nodes} have no CPU to run on"),
+            };
         }
         if let Some(cpus) = &intent.cpus {
             let first = cpus.iter().find_map(|cpu| self.topology.node_of_cpu(cpu));
-            return first.with_context(|| format!("CPUs {cpus} are not online"));
+            return match first {
+                Some(node) => Ok(node),
+                None => misuse!("CPUs {cpus} are not online"),
+            };
         }
         if let Some(node) = self.runs_on.filter(|node| self.room.allowed.contains(*node)) {
             return Ok(node);

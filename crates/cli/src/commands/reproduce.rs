@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use numaherd_model::counted;
 use numaherd_report::{Listing, text};
 use serde_json::json;
 
@@ -90,12 +91,12 @@ fn told(table: &Table) -> String {
     }
     if let Some(summary) = &table.summary {
         text += &format!(
-            "{} predicted cells: median error {:.1} %, worst {:.1} %; of {} orders of figures that \
+            "{}: median error {:.1} %, worst {:.1} %; of {} of figures that \
              differ by more than 5 %, {} are reproduced\n",
-            summary.predicted_cells,
+            counted(summary.predicted_cells, "predicted cell"),
             summary.median_error * 100.0,
             summary.worst_error * 100.0,
-            summary.orders,
+            counted(summary.orders, "order"),
             summary.orders_reproduced
         );
         if let Some([all, right]) = summary.changes {

@@ -23,6 +23,7 @@ use numaherd_mempolicy::{Flags, Mode, Request};
 use numaherd_model::{CpuSet, NodeId, NodeSet, Topology};
 
 use crate::drop_in;
+use crate::output::{Misuse, one_line};
 use object::{Object, Place};
 
 const USAGE: &str = "usage: numactl [--all | -a] [--balancing | -b] [--interleave= | -i <nodes>]
@@ -55,6 +56,11 @@ type Step<T> = Result<T, Stop>;
 
 fn failed(error: impl std::fmt::Display) -> Stop {
     Stop::Failed(error.to_string())
+}
+
+fn refused(error: &anyhow::Error) -> Stop {
+    let line = one_line(error);
+    if error.is::<Misuse>() { Stop::Usage(line) } else { Stop::Failed(line) }
 }
 
 /// As numactl; `words` are those behind its name.
@@ -98,7 +104,7 @@ fn interpret(words: &[OsString], ours: bool) -> Stop {
     let mut options = if ours { Options::with_ours(&texts) } else { Options::new(&texts) };
     let (topology, universes) = match drop_in::here() {
         Ok(here) => here,
-        Err(error) => return Stop::Failed(format!("{error:#}")),
+        Err(error) => return Stop::Failed(one_line(&error)),
     };
     let mut session = Session::new(&topology, &universes, ours);
     // wherever it stands, nothing may be done before it
@@ -235,7 +241,9 @@ impl<'a> Session<'a> {
         if self.policy.is_some() {
             return Err(conflict());
         }
-        if self.ours && mode != Mode::Local && nodes.is_empty() {
+        // Interleaving over nothing takes the policy away: that is how numactl says default.
+        let takes_away = mode == Mode::Interleave && given.text().is_empty();
+        if self.ours && mode != Mode::Local && nodes.is_empty() && !takes_away {
             return Err(Stop::Usage(format!("'{}' names no node", given.text())));
         }
         if mode == Mode::Preferred && nodes.len() != 1 {
@@ -332,7 +340,7 @@ impl<'a> Session<'a> {
         } else {
             Object::file(given.text(), &self.place)
         };
-        self.object = Some(attached.map_err(|error| Stop::Failed(format!("{error:#}")))?);
+        self.object = Some(attached.map_err(|error| refused(&error))?);
         Ok(())
     }
 
@@ -372,7 +380,7 @@ impl<'a> Session<'a> {
             let Session { policy, home, cpus, .. } = self;
             let intent = Intent { policy, home, cpu_nodes: None, cpus };
             return super::policy::explain_here(&intent, self.weights)
-                .map_or_else(|error| Stop::Failed(format!("{error:#}")), Stop::Done);
+                .map_or_else(|error| refused(&error), Stop::Done);
         }
         if let Some(object) = self.object.take() {
             if !command.is_empty() {

@@ -9,13 +9,14 @@ use numaherd_report::{CallGraph, Cell, Comparison, text};
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
-use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate};
+use crate::args::{Compare, Format, OnOff, SimPlacement, Simulate, each_once};
 use crate::output::{self, NewFile};
+use crate::progress::Progress;
 use crate::simulation::{self, Job, Kernel, find, has_inverse, page, parts, places, timeline};
 
 /// Simulates and prints.
 pub fn run(args: &Simulate) -> Result<ExitCode> {
-    SimPlacement::each_once(&args.placement)?;
+    each_once(&args.placement)?;
     parts::check(&args.placement, &args.without)?;
     let machine = find::machine(&args.machine)?;
     let workload = find::workload(&args.workload, args.resize)?;
@@ -34,8 +35,10 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
     let mut html = args.html.as_deref().map(NewFile::at).transpose()?;
     let (mut cells, mut graphs) = (Vec::new(), Vec::new());
     let kernel = Kernel::of(&args.placement);
+    let progress = Progress::of_runs(args.runs, args.placement.len());
     for run in 0..args.runs {
         for &placement in &args.placement {
+            progress.begin(run, placement);
             let huge_pages = args.thp == OnOff::On;
             let seed = args.seed.wrapping_add(u64::from(run));
             let job = Job {
@@ -57,9 +60,12 @@ pub fn run(args: &Simulate) -> Result<ExitCode> {
             if args.callgraph {
                 graphs.push(places::graph(placement, run + 1, &finished));
             }
-            cells.push(simulation::cell(placement, run, &finished));
+            let cell = simulation::cell(placement, run, &finished);
+            progress.end(&cell);
+            cells.push(cell);
         }
     }
+    drop(progress);
     find::tell_guesses(&machine);
     let names: Vec<String> = args.placement.iter().map(ToString::to_string).collect();
     let (runs, seed) = (args.runs, args.seed);
@@ -142,8 +148,10 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     let workload = find::subject(args, &machine)?;
     let kernel = Kernel::Lab;
     let mut cells = Vec::new();
+    let progress = Progress::of_runs(args.runs, placements.len());
     for run in 0..args.runs {
         for &(ref told, placement) in &placements {
+            progress.begin(run, told);
             let job = Job {
                 machine: &machine,
                 workload: &workload,
@@ -154,9 +162,12 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
                 without: &[],
             };
             let cell = simulation::cell(placement, run, &job.run(false)?);
-            cells.push(Cell { placement: told.clone(), ..cell });
+            let cell = Cell { placement: told.clone(), ..cell };
+            progress.end(&cell);
+            cells.push(cell);
         }
     }
+    drop(progress);
     find::tell_guesses(&machine);
     let names: Vec<String> = placements.into_iter().map(|(name, _)| name).collect();
     let (runs, seed) = (args.runs, args.seed);

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::Result;
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::sys::identity;
-use numaherd_model::NodeId;
+use numaherd_model::{Node, NodeId, counted};
 use numaherd_report::Listing;
 use numaherd_report::text::grid;
 use serde_json::{Value, json};
@@ -60,7 +60,9 @@ pub fn table(seen: &Seen, listed: &Listing, rows: &[Row<'_>], found: &[Finding])
         text += &told_of_costs(seen, rows);
     }
     if seen.others > 0 {
-        text += &format!("{} more processes hardly run; -p PID shows one\n", seen.others);
+        let (others, run) = (seen.others, if seen.others == 1 { "runs" } else { "run" });
+        let others = counted(others, "more process");
+        text += &format!("{others} hardly {run}; -p PID shows one\n");
     }
     text += "\n";
     for Finding { text: told, command, .. } in found {
@@ -74,23 +76,22 @@ pub fn table(seen: &Seen, listed: &Listing, rows: &[Row<'_>], found: &[Finding])
 
 fn nodes(seen: &Seen) -> String {
     let rows = seen.topology.nodes.iter().map(|node| {
-        let ran: u64 = seen
-            .processes
-            .iter()
-            .flat_map(|process| process.ran())
-            .filter(|(on, _)| *on == node.id)
-            .map(|(_, ns)| ns)
-            .sum();
+        let used = cpus_used(seen, node.id);
         let cpus = if node.cpus.is_empty() { "none".into() } else { node.cpus.to_string() };
         [
             node.id.to_string(),
             cpus,
-            format!("{:.1}", ran as f64 / 1e9 / seen.seconds.max(0.001)),
+            used.map_or_else(|| "-".into(), |used| format!("{used:.1}")),
             format!("{} MiB", node.memory.mib()),
             format!("{} MiB", node.free.mib()),
         ]
     });
     grid(["node", "cpus", "cpus used", "memory", "free"], rows)
+}
+
+/// CPUs of a node that everybody used, not only those that are looked at: a node that is busy is no place to go to.
+fn cpus_used(seen: &Seen, node: NodeId) -> Option<f64> {
+    seen.cpus_used.as_ref()?.get(&node).copied()
 }
 
 /// A line for each, for people.
@@ -233,9 +234,14 @@ pub fn as_json(seen: &Seen, rows: &[Row<'_>], found: &[Finding]) -> Value {
             "remote_ratio_source": row.ratio.map(|_| "firmware"),
         })
     };
+    let node = |node: &Node| {
+        let Node { id, cpus, memory, free } = node;
+        let used = cpus_used(seen, *id);
+        json!({"id": id, "cpus": cpus, "memory": memory, "free": free, "cpus_used": used})
+    };
     json!({
         "seconds": seen.seconds,
-        "nodes": seen.topology.nodes,
+        "nodes": seen.topology.nodes.iter().map(node).collect::<Vec<_>>(),
         "processes": rows.iter().map(process).collect::<Vec<_>>(),
         "other_processes": seen.others,
         "sampling_problem": seen.no_faults,

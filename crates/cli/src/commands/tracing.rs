@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use numaherd_lab::guest::Output;
 use numaherd_lab::timeline::{Timeline, timeline};
 use numaherd_lab::{Exec, Guest, Machine, tracefs};
+use numaherd_model::counted;
 
 use crate::args::LabTrace;
 use crate::output::NewFile;
@@ -72,7 +73,7 @@ fn told(timeline: &Timeline, path: &Path) -> String {
         text += &format!("; {dropped} events at its end were dropped: the buffers were full");
     }
     if *unread > 0 {
-        text += &format!("; {unread} lines could not be read");
+        text += &format!("; {} could not be read", counted(unread, "line"));
     }
     text
 }

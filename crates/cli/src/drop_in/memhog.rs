@@ -9,6 +9,8 @@ use numaherd_linux::sys::mempolicy;
 use numaherd_mempolicy::{Mode, Request};
 use numaherd_model::NodeSet;
 
+use crate::output::one_line;
+
 /// Bytes filled for each dot.
 const PIECE: usize = 10 << 20;
 
@@ -67,7 +69,7 @@ pub fn run(words: &[String]) -> ExitCode {
         (_, nodes) => {
             let universes = match super::here() {
                 Ok((_, universes)) => universes,
-                Err(error) => return failed(&format!("{error:#}")),
+                Err(error) => return failed(&one_line(&error)),
             };
             match super::nodes(&universes, nodes.unwrap_or_default()) {
                 Some(nodes) => Request::plain(mode, nodes),

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use numaherd_linux::sys::mempolicy;
 use numaherd_mempolicy::lists::c_number;
 
+use crate::output::one_line;
+
 /// As it is printed.
 pub const USAGE: &str = "usage: migratepages pid from-nodes to-nodes
 
@@ -28,7 +30,7 @@ pub fn run(words: &[String]) -> ExitCode {
     };
     let universes = match super::here() {
         Ok((_, universes)) => universes,
-        Err(error) => return failed(&format!("{error:#}")),
+        Err(error) => return failed(&one_line(&error)),
     };
     let Some(from) = super::nodes(&universes, from) else { return ExitCode::from(1) };
     let Some(to) = super::nodes(&universes, to) else { return ExitCode::from(1) };

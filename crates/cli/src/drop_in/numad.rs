@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail};
 use numaherd_model::{Bytes, CpuId, NodeId, NodeSet, Topology};
 use numaherd_placement::nodeset::{self, Capacity};
 
+use crate::output::one_line;
+
 /// How long CPUs are watched (chosen: several ticks of every CPU, and libvirt waits).
 const SAMPLE: Duration = Duration::from_millis(500);
 
@@ -42,7 +44,7 @@ pub fn run(words: &[String]) -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            say!("numad: {error:#}");
+            say!("numad: {}", one_line(&error));
             ExitCode::from(1)
         }
     }

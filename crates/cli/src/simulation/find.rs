@@ -1,15 +1,16 @@
 //! Which machine and which workload a name, a path or a text means.
 
 use anyhow::{Result, bail};
-use numaherd_model::Topology;
+use numaherd_model::{Topology, counted, printable, stem};
 use numaherd_sim::workload::Start;
 use numaherd_sim::{Machine, Parameters, Workload};
 use numaherd_workloads::Kind;
 
-use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs, stem};
+use crate::args::{Compare, Resize, StartArg, Subject, WorkloadArgs};
 use crate::commands;
 use crate::commands::machine::json::MOST_NODES;
 use crate::commands::machine::{is_captured, only_simulated, source};
+use crate::progress::Wait;
 
 /// The distance by which firmware says that there is no way (ACPI, SLIT).
 const UNREACHABLE: u32 = 255;
@@ -28,8 +29,10 @@ pub fn machine(name: &str) -> Result<Machine> {
             return Ok(machine?);
         }
     }
+    // Large ones take a while, of which nobody knows yet.
+    let _wait = name.contains(':').then(|| Wait::of(format!("making the machine {name}")));
     let topology = commands::machine::topology(name)?;
-    let name = if name.contains(':') { name.to_string() } else { stem(name) };
+    let name = if name.contains(':') { printable(name) } else { stem(name) };
     check(&name, &topology)?;
     Ok(Machine::derived(&name, &topology, None))
 }
@@ -141,15 +144,31 @@ pub(super) fn lab_workload(args: &WorkloadArgs, machine: &Machine) -> Result<Wor
     args.check()?;
     let defaults = kind.defaults(machine.cpus(), given.quick);
     let nodes = machine.node.iter().filter(|node| node.is_home()).count();
+    let processes = given.processes.unwrap_or(nodes);
+    let even = || nearest_multiple(defaults.threads, processes);
     let parameters = Parameters {
-        threads: count(given.threads.or(warehouses.then_some(defaults.threads))),
+        threads: count(given.threads.or_else(|| warehouses.then(even))),
         size_bytes: Some(args.size_bytes() as u64),
         loops: count(Some(given.loops.unwrap_or(defaults.loops))),
-        processes: count(warehouses.then_some(given.processes.unwrap_or(nodes))),
+        processes: count(warehouses.then_some(processes)),
         start: given.start.map(start),
     };
-    let workload = workload?.resized(parameters)?;
-    Ok(Workload { name: kind.name().into(), ..workload })
+    if warehouses && given.threads.is_none() && even() != defaults.threads {
+        say!(
+            "numaherd: {} for {}, so that each of {processes} processes has as many; --threads N has others",
+            counted(even(), "thread"),
+            counted(defaults.threads, "CPU")
+        );
+    }
+    // By the name that was given, which messages say.
+    let workload = Workload { name: kind.name().into(), ..workload? };
+    Ok(workload.resized(parameters)?)
+}
+
+/// The multiple of `step` that is nearest to `number`, of two the smaller; none at all is no number of threads.
+fn nearest_multiple(number: usize, step: usize) -> usize {
+    let step = step.max(1);
+    ((number + (step - 1) / 2) / step).max(1) * step
 }
 
 fn count(n: Option<usize>) -> Option<u32> {
@@ -242,8 +261,31 @@ pub(super) mod tests {
         // Of four threads each writes a quarter of memory twelve times, or all of it three times.
         assert_eq!(numa02.passes(&numa02.phase[0], 4), 12);
         let says = |words: &[&str]| workload(words).unwrap_err().to_string();
+        assert!(
+            says(&["jbb-like", "--threads", "7"]).contains("of jbb-like: give a multiple of 4")
+        );
         assert!(says(&["forks"]).contains("not simulated: nothing says how long starting"));
         assert!(says(&["numa02", "--processes", "2"]).contains("for jbb-like"));
         assert!(says(&["overcommit", "--threads", "6"]).contains("a multiple of 4"));
+    }
+
+    /// What nobody gave a number for runs everywhere, with as many threads as can be shared out.
+    #[test]
+    fn every_workload_fits_every_machine_that_comes_with_numaherd() {
+        for name in Machine::names() {
+            let machine = machine(name).unwrap();
+            for kind in Kind::all().into_iter().filter(|kind| *kind != Kind::Forks) {
+                if let Err(error) = lab_workload(&args(&[kind.name(), "--quick"]), &machine) {
+                    panic!("{kind:?} on {name}: {error}");
+                }
+            }
+        }
+        // 8 CPUs on three nodes with CPUs and memory.
+        let sparse = machine("sparse").unwrap();
+        let jbb = lab_workload(&args(&["jbb-like"]), &sparse).unwrap();
+        assert_eq!((jbb.process[0].copies, jbb.process[0].threads), (3, Some(3)));
+        let few =
+            [(8, 3), (6, 4), (2, 4), (8, 2), (5, 0)].map(|(n, step)| nearest_multiple(n, step));
+        assert_eq!(few, [9, 4, 4, 8, 5]);
     }
 }

@@ -84,7 +84,7 @@ impl Kernel {
 /// A finished run.
 pub struct Finished {
     pub run: Run,
-    /// From the start until herd found nothing left to do, if it did.
+    /// From the start until the last change by herd after which it found nothing left to do, if it did.
     pub seconds_to_converge: Option<f64>,
     /// What herd did, or did not, and why; without herd what the kernel did, if it was watched.
     pub moves: Vec<Move>,

@@ -5,7 +5,7 @@
 
 pub mod kernel;
 
-use numaherd_model::{Action, Nanos, NodeId, Outcome, Pages, ProcessId, Reason};
+use numaherd_model::{Action, Nanos, NodeId, Outcome, Pages, ProcessId, Reason, counted};
 use numaherd_report::nodes::Move;
 
 /// The moves of one turn, in its order.
@@ -85,7 +85,7 @@ fn together(chunk: &[(&Action, &Outcome)]) -> String {
         None => Outcome::Done { moved: pages }.to_string(),
         Some((_, first)) => {
             let (some, all) = (1 + others.count(), chunk.len());
-            format!("{pages} pages moved; {some} of {all} regions not whole: {first}")
+            format!("{} moved; {some} of {all} regions not whole: {first}", counted(pages, "page"))
         }
     }
 }

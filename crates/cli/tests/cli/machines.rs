@@ -342,3 +342,21 @@ fn a_wrong_machine_is_one_line() {
 fn a_shell_without_a_terminal_is_one_line() {
     run(&mut numaherd(&["lab", "shell"])).refuses(1, &["needs a terminal", "lab run"]);
 }
+
+/// A name that would break a line or move the cursor does neither.
+#[test]
+fn a_machine_s_name_stays_on_its_line() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = std::fs::read_to_string(repository("machines/2x4.toml")).unwrap();
+    let path = written(&dir, "two\nlines\x1b[2J.toml", &text);
+    let words = ["simulate", "numa02", "--machine", &path, "--placement", "off", "--loops", "1"];
+    let table = run(&mut numaherd(&words)).ends_with(0);
+    let last = table.stdout.lines().last().unwrap();
+    assert!(last.starts_with(r"numa02 on sim:two\nlines\u{1b}[2J, kernel "), "{table}");
+}
+
+/// The machine at `/` is this one, though there is a folder `/root`.
+#[test]
+fn the_root_folder_is_this_machine() {
+    assert_eq!(topology("/", &["-o", "json"]).len(), topology("host", &["-o", "json"]).len());
+}

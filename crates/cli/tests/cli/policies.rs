@@ -100,6 +100,12 @@ fn run_is_numactl_with_errors_of_our_own() {
     let script = "grep -q 'bind:0' /proc/self/numa_maps && exit 5";
     run(&mut numaherd(&["run", "-m", "0", "--", "sh", "-c", script])).ends_with(5);
     run(&mut numaherd(&["run", "-C", "0", "true"])).ends_with(0);
+    // As numactl has it: no policy.
+    let script = "grep -q ' default ' /proc/self/numa_maps && exit 5";
+    run(&mut numaherd(&["run", "--interleave=", "sh", "-c", script])).ends_with(5);
+    run(&mut numaherd(&["run", "-m", "!all", "true"])).refuses(2, &["'!all' names no node"]);
+    // Of which the kernel makes nothing, under numactl's name either.
+    run(&mut numaherd(&["run", "--membind=", "true"])).refuses(2, &["'' names no node"]);
     run(&mut numaherd(&["run", "/no/such/command"])).refuses(127, &["/no/such/command"]);
     run(&mut numaherd(&["run", "-m", "0"])).refuses(2, &["command is missing"]);
     run(&mut numaherd(&["run", "-m", "77", "true"])).refuses(2, &["77", "out of range"]);
@@ -133,6 +139,31 @@ fn shared_memory_gets_a_policy() {
     run(&mut numaherd(&["run", &absent])).refuses(1, &["--length"]);
 }
 
+/// What cannot be so long is told once, and is as it was: what was made goes, what was there keeps its length.
+#[test]
+fn a_file_that_cannot_be_so_long_is_as_it_was() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = folder.path().join("memory");
+    let file = format!("--file={}", path.display());
+    // Of tmpfs, and more than can be mapped.
+    let longest = format!("--length={}", i64::MAX);
+    let too_long = || {
+        let told = run(&mut numaherd(&["run", &longest, &file, "-m", "0"]));
+        let told = told.refuses(1, &["Cannot allocate memory", "memory"]);
+        assert_eq!(told.stderr.matches("os error").count(), 1, "{told}");
+    };
+    too_long();
+    assert!(!path.exists());
+    std::fs::write(&path, "old").unwrap();
+    too_long();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+    for length in ["99999999999999g", "18446744073709551615"] {
+        let words = ["run", "--offset=4k", "--length", length, &file, "-m", "0"];
+        run(&mut numaherd(&words)).refuses(2, &["--length", "more bytes than"]);
+    }
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "old");
+}
+
 /// What is wrong with a segment is told by whoever was called, in one line, and no key file is left.
 #[test]
 fn a_segment_that_cannot_be_made_is_told_under_the_name_called() {
@@ -147,6 +178,8 @@ fn a_segment_that_cannot_be_made_is_told_under_the_name_called() {
     assert!(told.stderr.starts_with("numaherd: "), "{told}");
     let told = tool(&links, "numactl", &["--shm", &key]).refuses(1, &["--length"]);
     assert!(told.stderr.starts_with("numactl: "), "{told}");
+    let longest = format!("--length={}", i64::MAX);
+    ours(&[&longest, "--shm", &key]).ends_with(1);
     assert_eq!(folder.path().read_dir().unwrap().count(), 0, "a key file is left");
 }
 
@@ -158,8 +191,16 @@ fn a_policy_is_explained() {
     assert_eq!(json["kernel"], "interleave=relative:1");
     assert_eq!(json["mount"], "interleave=relative:0-1");
     let refused = ["policy", "-m 0", "--machine", "2x4", "--cpuset", "7"];
-    run(&mut numaherd(&refused)).refuses(1, &["--cpuset", "7 is out of range"]);
-    run(&mut numaherd(&["policy", "nonsense"])).refuses(1, &["mpol="]);
+    run(&mut numaherd(&refused)).refuses(2, &["--cpuset", "7 is out of range"]);
+    let wrong = |more: &[&str], told: &[&str]| {
+        run(&mut numaherd(&[&["policy", "--machine", "2x4"], more].concat())).refuses(2, told);
+    };
+    wrong(&["nonsense"], &["mpol="]);
+    wrong(&["-m 9"], &["9 is out of range"]);
+    wrong(&["-m 0 ls"], &["'ls' is no option"]);
+    wrong(&["-w 0 --weights x"], &["0=3,1=1"]);
+    wrong(&["-l", "--on", "7"], &["--on 7"]);
+    wrong(&["-l", "--then", "7"], &["--then", "7 is out of range"]);
     let einval =
         run(&mut numaherd(&["policy", "mpol=bind:1", "--machine", "2x4", "--cpuset", "0"]));
     assert!(einval.stdout.contains("EINVAL"), "{einval}");

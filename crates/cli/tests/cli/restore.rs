@@ -141,11 +141,11 @@ fn a_dry_run_changes_nothing_and_a_real_one_puts_it_back_once() {
     let journal = state.journal("dead", &this_boot(), &[sleeper.changed(&all, &one)]);
 
     let dry = state.restore(&["--dry-run"]).ends_with(0);
-    assert!(dry.stdout.contains("would put back 1 affinities"), "{dry}");
+    assert!(dry.stdout.contains("would put back 1 affinity"), "{dry}");
     assert_eq!((sleeper.cpus(), exists(&journal)), (one, true), "{dry}");
 
     let real = state.restore(&[]).ends_with(0);
-    assert!(real.stdout.contains("put back 1 affinities"), "{real}");
+    assert!(real.stdout.contains("put back 1 affinity"), "{real}");
     assert_eq!((sleeper.cpus(), exists(&journal)), (all, false), "{real}");
     assert_eq!(state.restore(&[]).stdout, "nothing to put back\n");
 }
@@ -173,7 +173,7 @@ fn settings_go_back_to_what_they_were_before_the_first_change() {
     let torn = change("100", "7")[..50].to_string();
     state.journal("dead", &this_boot(), &[change("1000", "4000"), change("4000", "100"), torn]);
     let transcript = state.restore(&[]).ends_with(0);
-    assert!(transcript.stdout.contains("1 settings"), "{transcript}");
+    assert!(transcript.stdout.contains("1 setting"), "{transcript}");
     assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1000", "{transcript}");
 }
 
@@ -190,7 +190,7 @@ fn a_setting_that_cannot_be_read_keeps_its_journal() {
     std::fs::create_dir(knob.parent().unwrap()).unwrap();
     std::fs::write(&knob, "100\n").unwrap();
     let transcript = state.restore(&[]).ends_with(0);
-    assert!(transcript.stdout.contains("1 settings"), "{transcript}");
+    assert!(transcript.stdout.contains("1 setting"), "{transcript}");
     assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1000", "{transcript}");
     assert!(!exists(&journal), "{transcript}");
 }
@@ -263,7 +263,7 @@ fn what_was_put_back_is_told_to_programs() {
     std::fs::write(&knob, "2\n").unwrap();
     state.journal("dead", &this_boot(), &[changed_knob(&knob, "1", "2")]);
     let csv = state.restore(&["--dry-run", "-o", "csv"]).ends_with(0);
-    assert_eq!(csv.stdout, "run,affinities,settings,changed since,failed\ndead,0,1,0,0\n", "{csv}");
+    assert_eq!(csv.stdout, "run,affinities,settings,changed_since,failed\ndead,0,1,0,0\n", "{csv}");
     let json = state.restore(&["-o", "json"]).ends_with(0).json();
     let run = serde_json::json!({
         "run": "dead", "about": "a test", "affinities": 0, "settings": 1, "widened": 0,
@@ -301,6 +301,6 @@ fn a_supervisor_whose_journals_folder_is_gone_puts_everything_back() {
     // Its session is killed.
     drop(supervisor.stdin.take());
     let ended = Transcript::of("supervise".into(), &supervisor.wait_with_output().unwrap());
-    let ended = ended.ends_with(0).tells(&["run killed was killed", "1 settings"]);
+    let ended = ended.ends_with(0).tells(&["run killed was killed", "1 setting"]);
     assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1", "{ended}");
 }

@@ -35,7 +35,7 @@ fn doctor_says_what_to_do_wherever_something_is_missing() {
     let table = run(&mut numaherd(&["doctor"])).ends_with(0);
     assert!(table.stdout.contains("capability") && table.stderr.is_empty(), "{table}");
     let csv = run(&mut numaherd(&["doctor", "-o", "csv"])).ends_with(0);
-    assert!(csv.stdout.starts_with("what,state,found,to do\n"), "{csv}");
+    assert!(csv.stdout.starts_with("what,state,found,to_do\n"), "{csv}");
     // Capabilities and commands are in it, too.
     assert_eq!(csv.stdout.lines().count(), 1 + findings.len() + 6 + 4, "{csv}");
     assert!(csv.stdout.contains("\nCAP_SYS_NICE,"), "{csv}");
@@ -114,6 +114,11 @@ fn status_names_who_runs_and_keeps_its_names() {
     let pid = load.id().to_string();
     let one = run(&mut numaherd(&["status", "-p", &pid, "-o", "json"]));
     let table = run(&mut numaherd(&["status", "-p", &pid]));
+    let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+    let of = sleeper.id().to_string();
+    let idle = run(&mut numaherd(&["status", "-p", &of, "-o", "json"]));
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
     let csv = run(&mut numaherd(&["status", "-p", &pid, "-o", "csv"]));
     load.kill().unwrap();
     load.wait().unwrap();
@@ -124,6 +129,12 @@ fn status_names_who_runs_and_keeps_its_names() {
         assert!(!process[name].is_null(), "{name} in {process}");
     }
     assert!(process["cpus_used"].as_f64().unwrap() > 0.0, "{process}");
+    // An idle process is on a node that this one keeps busy.
+    let used = |json: &Value| -> f64 {
+        let nodes = json["nodes"].as_array().unwrap().iter();
+        nodes.map(|node| node["cpus_used"].as_f64().unwrap()).sum()
+    };
+    assert!(used(&idle.ends_with(0).json()) > 0.1);
     let csv = csv.ends_with(0);
     let mut lines = csv.stdout.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let (names, cells) = (lines.next().unwrap(), lines.next().unwrap());
@@ -193,7 +204,7 @@ fn a_run_is_explained() {
     let explain =
         |more: &[&str]| run(&mut numaherd(&[&["explain", log], more].concat())).ends_with(0);
     let all = explain(&[]);
-    for word in ["process 7", "1 tasks placed", "500 pages moved", "from 2.5 s on; 99.0 % local"] {
+    for word in ["process 7", "1 task placed", "500 pages moved", "from 2.5 s on; 99.0 % local"] {
         assert!(all.stdout.contains(word), "'{word}' in {all}");
     }
     let task = explain(&["--task", "71", "-o", "json"]).json();
@@ -203,13 +214,32 @@ fn a_run_is_explained() {
     let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
     assert!(page.stdout.contains("12 in use at that moment"), "{page}");
     let unpacked = feed(&mut numaherd(&["explain", "/dev/stdin"]), LOG).ends_with(0);
-    assert!(unpacked.stdout.contains("1 tasks placed"), "{unpacked}");
+    assert!(unpacked.stdout.contains("1 task placed"), "{unpacked}");
     let odd = dir.path().join(OsStr::from_bytes(b"run\xff.jsonl"));
     std::fs::write(&odd, LOG).unwrap();
     let json = run(numaherd(&["explain", "-o", "json"]).arg(&odd)).ends_with(0).json();
     assert_eq!(json["summary"]["tasks_placed"], 1, "{json}");
     let never = explain(&["--task", "72"]);
     assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
+}
+
+/// Another user's runs are not taken for none.
+#[test]
+fn runs_that_may_not_be_looked_for_are_told_as_such() {
+    if !is_root() {
+        return skip("only root can become another user");
+    }
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, closed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::create_dir(closed.path().join("runs")).unwrap();
+    std::fs::write(closed.path().join("runs/9-8.jsonl"), LOG).unwrap();
+    std::fs::set_permissions(closed.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let mut command = as_nobody(&dir);
+    command.env("NUMAHERD_CACHE", closed.path()).args(["explain", "last"]);
+    run(&mut command).refuses(1, &["Permission denied", "user of balance", "root"]);
+    let mut command = as_nobody(&dir);
+    command.arg("explain").arg(closed.path().join("runs/9-8.jsonl"));
+    run(&mut command).refuses(1, &["cannot read", "9-8.jsonl", "ermission denied"]);
 }
 
 /// That there is nothing to place is an answer, in every form.
@@ -227,6 +257,9 @@ fn advise_answers_where_there_is_one_node() {
     assert!(advise("table").stdout.contains("one node"));
     let csv = advise("csv").stdout;
     assert!(csv.contains("worth_it") && csv.contains("false"), "{csv}");
+    // What goes with it is read all the same.
+    let words = ["advise", "-p", &pid, "--measured", "/no/such"];
+    run(&mut numaherd(&words)).refuses(1, &["--measured /no/such", "No such file"]);
 }
 
 /// Whatever is not there is named in one line.

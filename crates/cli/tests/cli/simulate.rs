@@ -330,7 +330,10 @@ fn page_faults_are_those_of_the_published_tables() {
     let refuses = |code, more: &[&str], told: &[&str]| {
         run(&mut numaherd(&[&other[..], more].concat())).refuses(code, told);
     };
-    refuses(2, &["--placement", "mainline"], &["not simulated under mainline", "interleave"]);
+    refuses(2, &["--placement", "mainline"], &["'mainline'", "off, bind, inverse, interleave"]);
+    // What help offers is taken.
+    let help = run(&mut numaherd(&["simulate", "pft", "--help"])).ends_with(0).stdout;
+    assert!(help.contains("- interleave:") && !help.contains("herd:"), "{help}");
     refuses(2, &["--placement", "off,default"], &["off is given twice"]);
     refuses(1, &["-t", "9"], &["9 threads", "2x4 has 8"]);
     let one = ["simulate", "pft", "--machine", "node:1 core:2", "--placement", "inverse"];

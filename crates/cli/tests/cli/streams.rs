@@ -196,7 +196,7 @@ fn lists_of_figures_have_every_form() {
         assert!(!calibrated["figures"][0][name].is_null(), "{name} in {calibrated}");
     }
     let csv = run(&mut numaherd(&["calibrate", "-o", "csv"])).ends_with(0);
-    assert!(csv.stdout.starts_with("figure,follows from,is then,file\n"), "{csv}");
+    assert!(csv.stdout.starts_with("figure,follows_from,is_then,file\n"), "{csv}");
     let tables = run(&mut numaherd(&["reproduce", "-o", "json"])).ends_with(0).json();
     assert_eq!(tables["tables"][0]["name"], "autonuma-slides", "{tables}");
     let csv = run(&mut numaherd(&["reproduce", "-o", "csv"])).ends_with(0);
@@ -279,4 +279,21 @@ fn balance_ends_as_its_command_does_where_nobody_can_be_told() {
     assert_eq!(command.status().unwrap().code(), Some(7));
     let mut left = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
     assert!(left.all(|path| path.extension() != Some(OsStr::new("journal"))));
+}
+
+/// Whoever waits for a simulation is told what for.
+#[test]
+fn a_long_simulation_says_where_it_is() {
+    use std::io::{BufRead, BufReader};
+    // Hours, if nobody ended it.
+    let long = ["--runs", "1000", "--loops", "1000000"];
+    let words = ["compare", "numa02", "--on", "sim:2x4", "--placements", "off"];
+    let mut command = numaherd(&[&words[..], &long].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.take().unwrap()).lines();
+    let first = told.next().unwrap().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let is_where = first.starts_with("numaherd: run ") && first.contains(" of 1000: off");
+    assert!(is_where, "{first}");
 }

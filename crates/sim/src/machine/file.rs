@@ -16,6 +16,7 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use super::{Cpu, KernelCosts, LINE_BYTES, Llc, Machine, NodeSpec, Routes, Share};
 use crate::SimError;
 use crate::wrong::{self, Wrong};
+pub(crate) use sound::HIGHEST_NODE;
 use sound::{LEAST_MB_S, sound_rate, within};
 
 mod sound;

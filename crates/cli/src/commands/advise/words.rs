@@ -58,8 +58,8 @@ pub fn text(told: &Projection, worth: Worth, bytes: u64, seconds: f64) -> String
         _ => format!(" (no thread waits longer than {} ms for a page)", PAUSE * 1e3),
     };
     let moving = format!(
-        "moving {} threads and {} MiB takes about {seconds:.1} s{pages}, makes {} local",
-        told.tasks,
+        "moving {} and {} MiB takes about {seconds:.1} s{pages}, makes {} local",
+        numaherd_model::counted(told.tasks, "thread"),
         bytes >> 20,
         percent(after)
     );

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{Action, Outcome, Refusal, Waiting};
+use numaherd_model::{Action, Outcome, Refusal, Waiting, counted};
 use numaherd_trace::Event;
 use numaherd_trace::event::Line;
 use serde::Serialize;
@@ -162,18 +162,19 @@ impl Summary {
             told.push(format!("looked after: {about}"));
         }
         told.push(format!(
-            "in {:.1} s: {} tasks placed, {} released, {} pages moved; pages that stayed: {}",
+            "in {:.1} s: {} placed, {} released, {} moved; pages that stayed: {}",
             self.seconds,
-            self.tasks_placed,
+            counted(self.tasks_placed, "task"),
             self.tasks_released,
-            self.pages_moved,
+            counted(self.pages_moved, "page"),
             self.pages_refused
         ));
         for (why, times) in &self.not_done {
             told.push(format!("{times} x not done: {why}"));
         }
         for (what, looks) in &self.waited {
-            told.push(format!("decided nothing at {looks} looks, waiting for {what}"));
+            let looks = counted(looks, "look");
+            told.push(format!("decided nothing at {looks}, waiting for {what}"));
         }
         if !self.phases_seconds.is_empty() {
             let at = times(&self.phases_seconds);

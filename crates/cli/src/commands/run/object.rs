@@ -1,7 +1,8 @@
 //! Shared memory that gets a policy: a System V segment, or a file of tmpfs or hugetlbfs.
 //! Lengths and offsets are bytes.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -35,6 +36,19 @@ impl Default for Place {
     }
 }
 
+impl Place {
+    /// Where the part ends that has a length.
+    fn end(&self) -> Result<u64> {
+        match self.len.checked_add(self.offset) {
+            Some(end) if i64::try_from(end).is_ok() => Ok(end),
+            _ => misuse!(
+                "--length and --offset together are more bytes than anything can have ({})",
+                i64::MAX
+            ),
+        }
+    }
+}
+
 /// The part of the object that gets a policy.
 pub struct Object {
     mapping: Mapping,
@@ -49,9 +63,27 @@ pub struct Object {
 impl Object {
     /// The segment with the key of `name`, which is made if it does not exist; `caller` says so.
     pub fn segment(name: &str, place: &Place, caller: &str) -> Result<Object> {
-        let key = key_of(name, place, caller)?;
+        let whole = place.end()?;
+        let (key, made_key) = key_of(name, place, caller)?;
+        let mut made = None;
+        let object = Object::of_key(key, name, (place, whole), caller, &mut made);
+        if object.is_err() {
+            // As it was; why that failed is told, and not that this does too.
+            let _ = made.map(mapping::remove_segment);
+            let _ = made_key.then(|| std::fs::remove_file(name));
+        }
+        object
+    }
+
+    /// The segment with this key; one that is made for it is told in `made`.
+    fn of_key(
+        key: i32,
+        name: &str,
+        (place, whole): (&Place, u64),
+        caller: &str,
+        made: &mut Option<i32>,
+    ) -> Result<Object> {
         let found = Segment { key, len: 0, create: None, huge: place.huge };
-        let whole = place.len + place.offset;
         let id = match mapping::segment(found)? {
             Some(id) => id,
             None if place.len == 0 => bail!(NO_LENGTH),
@@ -62,8 +94,9 @@ impl Object {
                     place.mode,
                     whole >> 20
                 );
-                let made = Segment { len: whole, create: Some(place.mode), ..found };
-                mapping::segment(made)?.context("the segment that was made is gone")?
+                *made =
+                    mapping::segment(Segment { len: whole, create: Some(place.mode), ..found })?;
+                made.context("the segment that was made is gone")?
             }
         };
         let there = mapping::segment_len(id)?.0;
@@ -77,23 +110,44 @@ impl Object {
     pub fn file(name: &str, place: &Place) -> Result<Object> {
         let mut options = OpenOptions::new();
         options.read(true).write(true);
-        let file = match options.open(name) {
-            Ok(file) => file,
+        let end = place.end()?;
+        let (file, made) = match options.open(name) {
+            Ok(file) => (file, false),
             Err(_) if place.len == 0 => bail!("need a --length to create a shared file"),
-            Err(_) => options
-                .create(true)
-                .mode(place.mode)
-                .open(name)
-                .with_context(|| format!("cannot create file {name}"))?,
+            Err(error) => {
+                let made = options.create(true).mode(place.mode).open(name);
+                let made = made.with_context(|| format!("cannot create file {name}"))?;
+                (made, error.kind() == ErrorKind::NotFound)
+            }
         };
         let about = file.metadata().with_context(|| format!("cannot look at {name}"))?;
-        if place.len + place.offset > about.len() {
-            file.set_len(place.len + place.offset)
-                .with_context(|| format!("cannot make {name} longer"))?;
+        let object = Object::within(&file, name, place, end, &about);
+        if object.is_err() {
+            // As it was; why that failed is told, and not that this does too.
+            let _ = match made {
+                true => std::fs::remove_file(name),
+                false if end > about.len() => file.set_len(about.len()),
+                false => Ok(()),
+            };
+        }
+        object
+    }
+
+    /// Part of a file that is made longer if it needs be.
+    fn within(
+        file: &File,
+        name: &str,
+        place: &Place,
+        end: u64,
+        about: &Metadata,
+    ) -> Result<Object> {
+        if end > about.len() {
+            file.set_len(end).with_context(|| format!("cannot make {name} longer"))?;
         }
         let there = file.metadata().with_context(|| format!("cannot look at {name}"))?.len();
         let len = part_len(place, there)?;
-        let mapping = Mapping::file(&file, place.offset, len)?;
+        let mapping = Mapping::file(file, place.offset, len)
+            .with_context(|| format!("cannot use {len} bytes of {name}"))?;
         let page = usize::try_from(about.blksize()).unwrap_or(0).max(pages::size().0 as usize);
         Object::part(mapping, 0, len, place.offset, page)
     }
@@ -239,9 +293,10 @@ fn runs<T: PartialEq>(all: &[T]) -> impl Iterator<Item = (usize, usize, &T)> {
     })
 }
 
-fn key_of(name: &str, place: &Place, caller: &str) -> Result<i32> {
+/// The key, and whether its file was made for it.
+fn key_of(name: &str, place: &Place, caller: &str) -> Result<(i32, bool)> {
     if let Some(key) = mapping::key(Path::new(name), place.id) {
-        return Ok(key);
+        return Ok((key, false));
     }
     if place.len == 0 {
         bail!(NO_LENGTH);
@@ -250,8 +305,9 @@ fn key_of(name: &str, place: &Place, caller: &str) -> Result<i32> {
         OpenOptions::new().write(true).create(true).truncate(true).mode(place.mode).open(name);
     made.with_context(|| format!("cannot create key for shm {name}"))?;
     say!("{caller}: Creating shm key file {name} mode {:04o}", place.mode);
-    mapping::key(Path::new(name), place.id)
-        .with_context(|| format!("cannot get key for newly created shm key file {name}"))
+    let key = mapping::key(Path::new(name), place.id)
+        .with_context(|| format!("cannot get key for newly created shm key file {name}"))?;
+    Ok((key, true))
 }
 
 /// The length of the part, which must lie within what is there.

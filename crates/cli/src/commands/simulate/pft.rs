@@ -2,7 +2,7 @@
 //!
 //! Placements are where pages lie that threads touch first: on a thread's own node (`off`, by first touch, and
 //! `bind`), on its mirror, or interleaved. NUMA balancing has no part in a first touch, so placements that consist
-//! of it are refused.
+//! of it are none here.
 //!
 //! What a fault takes alone hangs on the kernel and cannot be told from a machine's file: it is published of one machine,
 //! and guessed of others, unless somebody measured it.
@@ -15,8 +15,9 @@ use numaherd_sim::touching::{Touched, rates};
 use numaherd_sim::{Machine, Tie};
 use serde::Serialize;
 
-use crate::args::{Format, SimPlacement, SimulatePft};
+use crate::args::{Format, SimulatePft, TouchPlacement, each_once};
 use crate::output;
+use crate::progress::Wait;
 use crate::reproduction::alone_on;
 use crate::simulation::{find, has_inverse};
 
@@ -50,15 +51,15 @@ struct Row {
 
 /// Simulates and prints.
 pub fn run(args: &SimulatePft) -> Result<ExitCode> {
-    SimPlacement::each_once(&args.placement)?;
-    let ties: Vec<Tie> = args.placement.iter().map(|&p| tie(p)).collect::<Result<_>>()?;
+    each_once(&args.placement)?;
     let machine = find::machine(&args.machine)?;
     check(args, &machine)?;
     let SimulatePft { shared, policy, rework, threads, memory, .. } = *args;
     let touched = Touched { shared, policy, rework };
     let alone_ns = alone(args, &machine, touched)?;
     let pages = memory.div_ceil(PAGE_BYTES);
-    let row = |(placement, &tie): (&SimPlacement, &Tie)| {
+    let row = |placement: &TouchPlacement| {
+        let tie = tie(*placement);
         let run = |run: u32| {
             let seed = args.seed.wrapping_add(u64::from(run));
             rates(&machine, touched, tie, threads, alone_ns, seed)
@@ -75,6 +76,7 @@ pub fn run(args: &SimulatePft) -> Result<ExitCode> {
             faults_per_wall_second: pages / wall_seconds,
         }
     };
+    let wait = Wait::of(format!("pft on {} is simulated", machine.name));
     let told = Told {
         workload: "pft",
         machine: format!("sim:{}", machine.name),
@@ -88,8 +90,9 @@ pub fn run(args: &SimulatePft) -> Result<ExitCode> {
         alone_ns,
         runs: args.runs,
         seed: args.seed,
-        placements: args.placement.iter().zip(&ties).map(row).collect(),
+        placements: args.placement.iter().map(row).collect(),
     };
+    drop(wait);
     find::tell_guesses(&machine);
     output::print(&match args.output {
         Format::Table => table(&told),
@@ -99,16 +102,13 @@ pub fn run(args: &SimulatePft) -> Result<ExitCode> {
 }
 
 /// Where pages lie.
-fn tie(placement: SimPlacement) -> Result<Tie> {
-    Ok(match placement {
-        SimPlacement::Off => Tie::Free,
-        SimPlacement::Bind => Tie::Bind,
-        SimPlacement::Inverse => Tie::Inverse,
-        SimPlacement::Interleave => Tie::Interleave,
-        other => misuse!(
-            "pft is not simulated under {other}, which has no part in first touches: give off, bind, inverse or interleave"
-        ),
-    })
+fn tie(placement: TouchPlacement) -> Tie {
+    match placement {
+        TouchPlacement::Off => Tie::Free,
+        TouchPlacement::Bind => Tie::Bind,
+        TouchPlacement::Inverse => Tie::Inverse,
+        TouchPlacement::Interleave => Tie::Interleave,
+    }
 }
 
 fn check(args: &SimulatePft, machine: &Machine) -> Result<()> {
@@ -119,7 +119,7 @@ fn check(args: &SimulatePft, machine: &Machine) -> Result<()> {
     if args.memory / PAGE_BYTES < args.threads {
         misuse!("--memory {}: less than a page for each thread", args.memory);
     }
-    if args.placement.contains(&SimPlacement::Inverse) && !has_inverse(machine) {
+    if args.placement.contains(&TouchPlacement::Inverse) && !has_inverse(machine) {
         bail!("the inverse placement needs two nodes with CPUs and memory, {name} has one");
     }
     Ok(())

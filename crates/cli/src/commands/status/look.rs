@@ -10,13 +10,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use numaherd_bpf::{Choice, FaultStream, choose, probe};
+use numaherd_linux::cpu_time;
 use numaherd_linux::memory::residence::Residence;
 use numaherd_linux::memory::{numa_maps, zoneinfo};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::{clock, pages};
 use numaherd_linux::task_counts::{self, TaskCounts};
 use numaherd_model::{
-    Bytes, FaultFlags, FaultSource, HintingFault, NodeId, NodeState, TaskId, Topology,
+    Bytes, CpuId, FaultFlags, FaultSource, HintingFault, Nanos, NodeId, NodeState, TaskId, Topology,
 };
 
 use crate::targets;
@@ -41,6 +42,8 @@ pub struct Seen {
     pub nodes: Vec<NodeState>,
     pub page_size: Bytes,
     pub seconds: f64,
+    /// CPUs that everybody on the machine used together meanwhile, by node; none where the kernel does not tell.
+    pub cpus_used: Option<BTreeMap<NodeId, f64>>,
     /// Busiest first.
     pub processes: Vec<Process>,
     /// Processes that were not looked at, since they hardly run.
@@ -122,6 +125,7 @@ fn look_for(pids: &[u32], time: Duration, sampled: bool, stop: &AtomicBool) -> R
     watch.last.clear();
     watch.ran.clear();
     watch.tick(&chosen.pids)?;
+    let busy = cpu_time::read(root)?;
     let mut faults = Vec::new();
     while begin.elapsed() < time && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(TICK);
@@ -130,8 +134,10 @@ fn look_for(pids: &[u32], time: Duration, sampled: bool, stop: &AtomicBool) -> R
             stream.drain(&mut faults)?;
         }
     }
+    let busy = Some(busy).filter(|busy| !busy.is_empty()).zip(Some(cpu_time::read(root)?));
     let seconds = begin.elapsed().as_secs_f64();
     drop(stream);
+    let cpus_used = busy.map(|(before, after)| used(&watch.topology, &before, &after, seconds));
     let mut processes = watch.processes(&chosen.pids, &faults)?;
     processes.sort_by_key(|process| (std::cmp::Reverse(process.ran_ns()), process.pid));
     Ok(Seen {
@@ -139,6 +145,7 @@ fn look_for(pids: &[u32], time: Duration, sampled: bool, stop: &AtomicBool) -> R
         page_size: pages::size(),
         topology: watch.topology,
         seconds,
+        cpus_used,
         processes,
         others: chosen.others,
         no_faults,
@@ -272,6 +279,22 @@ impl Watch {
     }
 }
 
+/// CPUs that were busy between two readings, by node.
+fn used(
+    topology: &Topology,
+    before: &BTreeMap<CpuId, Nanos>,
+    after: &BTreeMap<CpuId, Nanos>,
+    seconds: f64,
+) -> BTreeMap<NodeId, f64> {
+    let by_node = topology.nodes.iter().map(|node| {
+        // A CPU that came or went meanwhile has but one reading.
+        let both = node.cpus.iter().filter_map(|cpu| Some((before.get(&cpu)?, after.get(&cpu)?)));
+        let ns: u64 = both.map(|(before, after)| after.0.saturating_sub(before.0)).sum();
+        (node.id, ns as f64 / 1e9 / seconds.max(0.001))
+    });
+    by_node.collect()
+}
+
 /// On one node everything lies there: its resident memory, without a walk over page tables.
 fn all_on(node: NodeId, pid: u32) -> Residence {
     let statm = std::fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
@@ -296,4 +319,27 @@ fn sum_up(faults: &[HintingFault]) -> BTreeMap<u32, Faults> {
         sum.pieces += u64::from(pieces.insert((fault.tid, piece)));
     }
     sums
+}
+
+#[cfg(test)]
+mod tests {
+    use numaherd_model::scene::Scene;
+
+    use super::*;
+
+    #[test]
+    fn a_nodes_cpus_count_whoever_used_them() {
+        let topology = Scene::two_by_four().snapshot().topology;
+        let reading = |busy: [u64; 8]| -> BTreeMap<CpuId, Nanos> {
+            (0..).map(CpuId).zip(busy.map(|ms| Nanos(ms * 1_000_000))).collect()
+        };
+        let before = reading([5, 0, 0, 0, 9, 0, 0, 0]);
+        let mut after = reading([505, 250, 0, 0, 9, 0, 0, 125]);
+        // Within half a second CPUs 0 and 1 of node 0 were busy for 0.75 s, CPU 7 of node 1 for 0.125 s.
+        let used_by =
+            |after: &_| used(&topology, &before, after, 0.5).into_values().collect::<Vec<_>>();
+        assert_eq!(used_by(&after), [1.5, 0.25]);
+        after.remove(&CpuId(7));
+        assert_eq!(used_by(&after), [1.5, 0.0], "it went offline");
+    }
 }

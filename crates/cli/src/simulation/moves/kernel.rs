@@ -8,7 +8,7 @@
 
 use std::mem::{Discriminant, discriminant};
 
-use numaherd_model::Cause;
+use numaherd_model::{Cause, counted};
 use numaherd_report::nodes::Move;
 use numaherd_sim::Sim;
 use numaherd_sim::engine::{BLOCK_PAGES, TraceEvent};
@@ -82,10 +82,8 @@ impl Group {
             (true, 1) => self.parts.swap_remove(0),
             (true, _) => format!("{count} tasks of process {process} to node {to}: {}", why.name()),
             (false, _) => {
-                let blocks = if count == 1 { "block" } else { "blocks" };
-                format!(
-                    "{pages} pages in {count} {blocks} of process {process} to node {to}: {why}"
-                )
+                let blocks = counted(count, "block");
+                format!("{pages} pages in {blocks} of process {process} to node {to}: {why}")
             }
         };
         let when = format!("{:.2} s", (interval * every_ns) as f64 / 1e9);

@@ -28,7 +28,7 @@ pub(super) const LEAST_SPEED: f64 = 1e4;
 pub(super) const MOST_SPEED: f64 = 1e12;
 
 /// Published: what Linux can be built for at the most (`MAX_NUMNODES`), less one.
-const HIGHEST_NODE: u32 = 1023;
+pub(crate) const HIGHEST_NODE: u32 = 1023;
 
 /// Whether it is within these.
 pub(super) fn within(

@@ -28,6 +28,7 @@ fn seen(processes: Vec<Process>) -> Seen {
         nodes: scene.nodes,
         page_size: scene.page_size,
         seconds: 1.0,
+        cpus_used: None,
         processes,
         others: 0,
         no_faults: None,
