@@ -366,6 +366,23 @@ mod tests {
     }
 
     #[test]
+    fn all_is_told_where_most_of_what_samples_tell_of_was_shown_of_everybody_who_is_busy() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.region(0, &[(1, 10)], &[(0, 256), (1, 256)]);
+        let snapshot = scene.snapshot();
+        let told = |pages: Option<u64>| {
+            is_told(&snapshot, |_| pages.map(|pages| Bytes(pages * snapshot.page_size.0)))
+        };
+        // 512 were shown.
+        assert_eq!([told(Some(512)), told(Some(568)), told(Some(569))], [true, true, false]);
+        assert!(!told(None), "not sampled");
+        scene.edit().tasks[0].state = numaherd_model::TaskState::Sleeping;
+        scene.edit().tasks[0].busy_permille = 0;
+        assert!(is_told(&scene.snapshot(), |_| None), "nobody is busy");
+    }
+
+    #[test]
     fn where_there_is_little_to_lose_there_is_no_haste_and_the_kernels_own_is_the_least() {
         let mut topology = Scene::two_by_four().snapshot().topology;
         let ms = |scan: Scan, topology: &Topology| {

@@ -149,6 +149,30 @@ fn where_nobody_is_left_nobody_is_sampled() {
     assert_eq!(*sampled.borrow(), []);
 }
 
+/// Beside the kernel's scans: to know what is mapped where walks all base pages, and a sample is of a few.
+#[test]
+fn where_most_memory_is_in_base_pages_who_is_busy_is_sampled_only_where_nobody_scans() {
+    let mut scene = numaherd_model::scene::Scene::two_by_four();
+    scene.busy(1);
+    scene.edit().tasks[0].age = Nanos(1_000_000_000);
+    let tasks = scene.snapshot().tasks;
+    let process = tasks[0].process;
+    let root = tempfile::tempdir().unwrap();
+    let mut sampled = |huge_kb: u64, base| {
+        let text = format!("AnonPages: 4096 kB\nAnonHugePages: {huge_kb} kB\n");
+        crate::testing::put(root.path(), "proc/meminfo", &text);
+        let mut machine = looking(vec![process], None);
+        machine.system = Box::new(Running::new(root.path()));
+        let source = Box::new(Sampler(Rc::default()));
+        let whose = Sampled { reserve: true, rest: true, base };
+        machine.accesses = accesses::Accesses::new(Some(source), whose);
+        machine.sampled_processes(&tasks)
+    };
+    assert_eq!(sampled(4096, false), [process]);
+    assert_eq!(sampled(0, false), []);
+    assert_eq!(sampled(0, true), [process]);
+}
+
 /// It would be forgotten what is known of the memory of a process whose first thread has ended.
 #[test]
 fn an_empty_map_tells_nothing_and_none_at_all_that_the_process_has_ended() {
