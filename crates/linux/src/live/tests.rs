@@ -158,7 +158,7 @@ fn where_most_memory_is_in_base_pages_who_is_busy_is_sampled_only_where_nobody_s
     let tasks = scene.snapshot().tasks;
     let process = tasks[0].process;
     let root = tempfile::tempdir().unwrap();
-    let mut sampled = |huge_kb: u64, base| {
+    let sampled = |huge_kb: u64, base| {
         let text = format!("AnonPages: 4096 kB\nAnonHugePages: {huge_kb} kB\n");
         crate::testing::put(root.path(), "proc/meminfo", &text);
         let mut machine = looking(vec![process], None);
