@@ -19,7 +19,9 @@ use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::perf::set_period;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{clock, pages};
-use numaherd_model::{Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError};
+use numaherd_model::{
+    Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError, counted,
+};
 use numaherd_placement::{Herd, Mechanisms, Seen, herd, is_told, lost, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -76,6 +78,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     // Named wrongly, a group ends us before anything is changed.
     let targets = Targets::new(named.clone(), &args.cgroup, args.all)?;
     if topology.cpu_nodes().count() < 2 {
+        args.measured.as_deref().map(latencies::read).transpose()?;
         say!("numaherd: this machine has one node with CPUs: there is nothing to balance");
         let Some(mut command) = command(&args.command) else { return Ok(ExitCode::SUCCESS) };
         // In our place: with nothing to put back, its signals and its end are its own.
@@ -109,8 +112,8 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         say!("numaherd: put back {}", tell(&undone));
     }
     say!(
-        "numaherd: placed {} tasks; {} pages stay where they were moved; used {:.2} s of CPU time",
-        summary.tasks_placed,
+        "numaherd: placed {}; {} pages stay where they were moved; used {:.2} s of CPU time",
+        counted(summary.tasks_placed, "task"),
         summary.pages_moved,
         summary.cpu_ns as f64 / 1e9
     );

@@ -138,6 +138,27 @@ fn memory_stays_within_its_cpuset_and_a_group_that_restarts_is_waited_for() {
     bench.left_nothing();
 }
 
+/// Once all rests the kernel's balancing is off, and at the end it is as it was.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn nothing_is_scanned_while_all_rests() {
+    let bench = Bench::new();
+    let script = format!(
+        "knob=/proc/sys/kernel/numa_balancing; echo 1 > $knob
+         {0} bench numa02 --threads 7 --start one-node --size 56M --seconds 100 > /dev/null & load=$!
+         sleep 2; {0} balance --tune-kernel -p $load --log log 2> told & balance=$!
+         for second in $(seq 30); do test $(cat $knob) = 0 && break; sleep 1; done
+         cat $knob > resting
+         kill -INT $balance; wait $balance; cat $knob > after; kill $load; wait; true",
+        program()
+    );
+    let words = ["lab", "run", "--no-distance", "--dilation", "2", "--timeout", "200"];
+    run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
+    let modes = ["resting", "after"].map(|name| bench.shared(name).trim().to_string());
+    assert_eq!(modes, ["0", "1"], "{}{}", bench.shared("told"), bench.shared("log"));
+    bench.left_nothing();
+}
+
 /// Four threads that share memory fit on the four CPUs of a node, and would be gathered there; but its memory carries no
 /// more than two of them ask for. With that measured, and traffic counted, they come apart again and stay so.
 #[test]
