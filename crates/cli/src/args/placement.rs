@@ -73,8 +73,7 @@ impl Placement {
 
 impl std::fmt::Display for Placement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let value = self.to_possible_value();
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+        write_name(self, f)
     }
 }
 
@@ -177,6 +176,12 @@ pub(super) fn twice(placements: impl Iterator<Item = Option<PossibleValue>>) -> 
         seen.push(name);
     }
     Ok(())
+}
+
+/// Writes a value as the command line has it.
+pub fn write_name(value: &impl ValueEnum, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    let value = value.to_possible_value();
+    f.write_str(value.as_ref().map_or("", |value| value.get_name()))
 }
 
 fn names<T: ValueEnum>() -> Vec<PossibleValue> {

@@ -7,7 +7,7 @@ use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command, Error, Parser, ValueEnum};
 
 use super::memory::{size, workers};
-use super::placement::twice;
+use super::placement::{twice, write_name};
 use super::workload::{parse_count, parse_size};
 use super::{Format, OnOff};
 use crate::simulation::parts;
@@ -215,14 +215,12 @@ pub fn each_once(all: &[impl ValueEnum]) -> anyhow::Result<()> {
 
 impl std::fmt::Display for TouchPlacement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let value = self.to_possible_value();
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+        write_name(self, f)
     }
 }
 
 impl std::fmt::Display for SimPlacement {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let value = self.to_possible_value();
-        f.write_str(value.as_ref().map_or("", |value| value.get_name()))
+        write_name(self, f)
     }
 }

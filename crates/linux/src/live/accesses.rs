@@ -121,6 +121,13 @@ enum Kind {
     Edge,
 }
 
+impl Kind {
+    /// Whether memory of it takes hinting faults.
+    fn faults(self) -> bool {
+        matches!(self, Kind::Faults | Kind::Edge)
+    }
+}
+
 impl Accesses {
     /// With a sampler, if there is one.
     pub fn new(source: Option<Box<dyn AccessSource>>, sampled: Sampled) -> Accesses {
@@ -186,14 +193,19 @@ impl Accesses {
 
     /// Whether of most of its memory no access is told, which others may map too, or is a file's, or has a policy.
     pub fn is_untold(&self, process: ProcessId) -> bool {
-        let known = self.watched.get(&process).filter(|known| known.read > Nanos(0));
+        let known = self.read(process);
         known.is_some_and(|known| known.told_permille() < LEAST_TOLD_PERMILLE)
     }
 
     /// The memory of a process that samples tell of, if that is as good as all that it has.
     pub fn told_of(&self, process: ProcessId) -> Option<Bytes> {
-        let known = self.watched.get(&process).filter(|known| known.read > Nanos(0))?;
+        let known = self.read(process)?;
         (known.told_permille() >= CONVERGED_PERMILLE).then_some(known.resident.0)
+    }
+
+    /// What is known of a process, once its mappings were read.
+    fn read(&self, process: ProcessId) -> Option<&Known> {
+        self.watched.get(&process).filter(|known| known.read > Nanos(0))
     }
 
     /// The newest thread of a process was born then.
@@ -207,9 +219,7 @@ impl Accesses {
     pub fn learn(&mut self, faults: &[HintingFault]) {
         let faults = if self.watched.is_empty() { &[] } else { faults };
         for run in faults.chunk_by(|a, b| a.tgid == b.tgid) {
-            // Of one that has ended none is heard any more.
-            let of = |start| ProcessId { tgid: run[0].tgid, start };
-            let known = self.watched.range_mut(of(0)..=of(u64::MAX)).next();
+            let known = of_tgid(&mut self.watched, run[0].tgid);
             known.into_iter().for_each(|(_, known)| known.learn(run));
         }
     }
@@ -239,14 +249,22 @@ impl Accesses {
         // Of each process still in order.
         self.drained.sort_by_key(|access| access.tgid);
         for own in self.drained.chunk_by(|a, b| a.tgid == b.tgid) {
-            let of = |start| ProcessId { tgid: own[0].tgid, start };
-            let watched = self.watched.range_mut(of(0)..=of(u64::MAX)).next();
+            let watched = of_tgid(&mut self.watched, own[0].tgid);
             let Some((process, known)) = watched else { continue };
             known.hear(system, *process, own, topology, faults);
         }
         // Whoever sums them up takes them to come one after the other.
         faults.sort_by_key(|fault| fault.time);
     }
+}
+
+/// The process with this id: of one that has ended none is heard any more.
+fn of_tgid(
+    watched: &mut BTreeMap<ProcessId, Known>,
+    tgid: u32,
+) -> Option<(&ProcessId, &mut Known)> {
+    let of = |start| ProcessId { tgid, start };
+    watched.range_mut(of(0)..=of(u64::MAX)).next()
 }
 
 /// Whether a thread was elsewhere before, or comes to where it was a while ago.
@@ -262,12 +280,17 @@ fn comes(visits: &mut BTreeMap<u32, (u64, Nanos)>, access: &Access) -> bool {
 
 /// The address at which it is looked where the page is.
 fn page(access: &Access, kind: Kind) -> u64 {
-    if matches!(kind, Kind::Faults | Kind::Edge) { access.address } else { start(access) }
+    if kind.faults() { access.address } else { start(access) }
 }
 
 /// The first address of the piece of 2 MiB that an access is to.
 fn start(access: &Access) -> u64 {
-    access.address / huge::BYTES * huge::BYTES
+    piece(access.address)
+}
+
+/// The first address of the piece of 2 MiB that an address is in.
+fn piece(address: u64) -> u64 {
+    address / huge::BYTES * huge::BYTES
 }
 
 /// An access as a fault; `None` where the page is not there.
@@ -279,7 +302,7 @@ fn fault(
 ) -> Option<HintingFault> {
     let PageStatus::On(node) = place else { return None };
     let local = topology.node_of_cpu(access.cpu) == Some(node);
-    let faults = matches!(kind, Kind::Faults | Kind::Edge);
+    let faults = kind.faults();
     let few = kind == Kind::Edge || faults && base;
     Some(HintingFault {
         time: access.time,
@@ -410,7 +433,7 @@ impl Known {
     fn kind(&self, address: u64) -> Option<Kind> {
         let above = self.mappings.partition_point(|told| told.range.start <= address);
         let told = self.mappings.get(above.checked_sub(1)?)?;
-        let piece = address / huge::BYTES * huge::BYTES;
+        let piece = piece(address);
         let fits = told.range.start <= piece && piece + huge::BYTES <= told.range.end;
         let kind = if told.kind == Kind::Faults && !fits { Kind::Edge } else { told.kind };
         told.range.contains(&address).then_some(kind)
