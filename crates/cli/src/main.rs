@@ -12,6 +12,7 @@ mod drop_in;
 mod estimate;
 mod interrupt;
 mod latencies;
+mod living;
 mod progress;
 mod reproduction;
 mod runs;

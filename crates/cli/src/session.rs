@@ -25,6 +25,8 @@ use numaherd_trace::{Event, FileJournal, Found, LeftBehind};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::process::{Resource, getrlimit};
 
+use crate::living::{living, told};
+
 /// What descendants of a session carry in their environment, with the run's id.
 pub const MARK: &str = "NUMAHERD_RUN";
 
@@ -335,15 +337,13 @@ fn supervise(journal: &Path) -> Result<Child> {
 /// to put back, and turn its knobs back under it. Sessions that started ours end after it, so we put
 /// back theirs first.
 fn alone_at_the_knobs(dir: &Path, ours: &str, reader: &mut TaskReader) -> Result<()> {
-    let boot = reader.boot_id()?;
     let above = ancestors(reader);
-    for left in left_behind(dir)?.journals {
-        let LeftBehind { run, pid, about, .. } = &left;
-        let sets = left.tunes && !left.kept && run != ours && !above.contains(pid);
-        if sets && left.boot == boot && is_alive(&left, reader)? {
+    for left in living(dir)? {
+        if left.tunes && left.run != ours && !above.contains(&left.pid) {
             bail!(
-                "run {run} of process {pid} ({about}) sets the kernel's knobs already, and two would undo \
-                 each other's settings: end that first, or balance without --tune-kernel"
+                "{} sets the kernel's knobs already, and two would undo each other's settings: end that first, \
+                 or balance without --tune-kernel",
+                told(&left)
             );
         }
     }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use numaherd_model::counted;
 use numaherd_report::{Comparison, bars};
 
 const BEFORE: &str = "\
@@ -60,9 +61,10 @@ fn print(comparisons: &[(String, Comparison)]) {
     for (name, comparison) in comparisons {
         let Comparison { workload, machine, kernel, runs, dilation, .. } = comparison;
         println!(
-            "`{name}`: {workload} on {machine}, kernel {kernel}, {runs} rounds, one second there \
+            "`{name}`: {workload} on {machine}, kernel {kernel}, {}, one second there \
              took {dilation:.1} s.\n\n| placement | seconds | least–greatest | ÷ bind | local | \
-             pages by kernel | by herd | late |\n|---|---|---|---|---|---|---|---|"
+             pages by kernel | by herd | late |\n|---|---|---|---|---|---|---|---|",
+            counted(runs, "round")
         );
         for one in &comparison.placements {
             let share =

@@ -29,7 +29,7 @@ use numaherd_placement::{Herd, Mechanisms, sharing};
 use serde::Serialize;
 
 use super::balance::open_faults;
-use super::status::findings::{Finding, balance};
+use super::status::findings::{Finding, balance, looked_after};
 use super::status::machine;
 use crate::args::{AdviseArgs, Format, PAUSE};
 use crate::estimate::{self, Interval};
@@ -296,7 +296,9 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let moves = told.moves() || (open && figure.is_some());
     let worth_it = most.is_some_and(|most| most >= WORTH) && moves;
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
-    let command = if worth_it { Some(balance(pid, &machine(None)?)) } else { None };
+    let machine = machine(None)?;
+    let cared = machine.balance_of(pid);
+    let command = (worth_it && cared.is_none()).then(|| balance(pid, &machine));
     let bytes_to_move = told.pages * snapshot.page_size.0;
     let text = match (open, counted) {
         (true, Some((stalls, most))) if worth_it => unsure(stalls, most.high),
@@ -306,6 +308,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
             text(&told, worth, bytes_to_move, move_seconds)
         }
     };
+    let text = text + &looked_after(cared);
     Ok(Advice {
         pid,
         evidence,

@@ -22,6 +22,7 @@ use serde::Serialize;
 
 use super::privileges::{can_sample, sampling_takes_admin};
 use crate::args::{DoctorArgs, Format};
+use crate::living::{has_switched_off, living, told};
 use crate::session::{journals, restore_dead};
 use crate::{output, traffic};
 use diagnosis::{Ability, Facts, Finding, Privilege, Rights, State};
@@ -63,6 +64,7 @@ fn gather() -> Result<Facts> {
     let folder = journals();
     let problem = can_keep(&folder).err();
     let left = restore_dead(&folder, true).unwrap_or_default();
+    let living = living(&folder).unwrap_or_default();
     Ok(Facts {
         host: host::read(root)?,
         topology,
@@ -84,6 +86,7 @@ fn gather() -> Result<Facts> {
         traffic,
         scan_periods: matches!(knobs::read(root, Knob::ScanPeriodMin), Ok(Some(_))),
         journals: (folder.display().to_string(), problem.map(|error| error.to_string())),
+        living: living.iter().map(|left| (told(left), has_switched_off(left))).collect(),
         left: left.into_iter().map(|(left, _)| left.run).collect(),
         lab: lab(),
     })

@@ -13,15 +13,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 use numaherd_linux::knobs::{self, Knob};
+use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::identity;
 use numaherd_model::{Node, NodeId, counted};
 use numaherd_report::Listing;
 use numaherd_report::text::grid;
+use numaherd_trace::LeftBehind;
 use serde_json::{Value, json};
 
 use crate::args::{Format, StatusArgs};
-use crate::{interrupt, output};
-use findings::{Finding, Machine, Row, percent};
+use crate::session::journals;
+use crate::{interrupt, living, output};
+use findings::{Finding, Machine, Row, UnderWay, percent};
 use look::Seen;
 
 /// Looks, and prints what was seen.
@@ -49,7 +52,20 @@ pub fn machine(sampled: Option<f64>) -> Result<Machine> {
         root: identity::effective_user() == 0,
         rivals: numaherd_linux::host::read(root)?.rivals,
         sampled,
+        balances: balances(),
     })
+}
+
+/// Our own balances that are under way; none where journals cannot be read.
+fn balances() -> Vec<UnderWay> {
+    let mut reader = TaskReader::new("/".as_ref());
+    let under_way = |left: LeftBehind| UnderWay {
+        looks_after: living::looked_after(&left, &mut reader),
+        told: living::told(&left),
+        switched_off: living::has_switched_off(&left),
+        run: left.run,
+    };
+    living::living(&journals()).unwrap_or_default().into_iter().map(under_way).collect()
 }
 
 /// Nodes, processes, costs and findings, for people.

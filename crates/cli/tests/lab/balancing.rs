@@ -148,7 +148,7 @@ fn nothing_is_scanned_while_all_rests() {
          {0} bench numa02 --threads 7 --start one-node --size 56M --seconds 100 > /dev/null & load=$!
          sleep 2; {0} balance --tune-kernel -p $load --log log 2> told & balance=$!
          for second in $(seq 30); do test $(cat $knob) = 0 && break; sleep 1; done
-         cat $knob > resting
+         cat $knob > resting; {0} doctor > doctor; {0} status > status
          kill -INT $balance; wait $balance; cat $knob > after; kill $load; wait; true",
         program()
     );
@@ -156,6 +156,12 @@ fn nothing_is_scanned_while_all_rests() {
     run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
     let modes = ["resting", "after"].map(|name| bench.shared(name).trim().to_string());
     assert_eq!(modes, ["0", "1"], "{}{}", bench.shared("told"), bench.shared("log"));
+    let (doctor, status) = (bench.shared("doctor"), bench.shared("status"));
+    assert!(doctor.contains("kernel balancing: switched off by run"), "{doctor}");
+    assert!(
+        status.contains("is under way, and has switched kernel.numa_balancing off"),
+        "{status}"
+    );
     bench.left_nothing();
 }
 

@@ -33,6 +33,8 @@ pub struct Facts {
     pub journals: (String, Option<String>),
     /// Runs that left something to put back.
     pub left: Vec<String>,
+    /// Runs that go on, in words, and whether each has switched the kernel's balancing off.
+    pub living: Vec<(String, bool)>,
     /// The kernel the lab would boot, or what the lab lacks.
     pub lab: Result<String, String>,
 }
@@ -143,6 +145,9 @@ impl Facts {
             less("control groups", State::Limited, "no version 2: no balance --cgroup", remedy)
         });
         found.extend([self.undo(), self.lab()]);
+        found.extend(
+            self.living.iter().map(|(run, _)| ok("balance", format!("{run} is under way"))),
+        );
         found
     }
 
@@ -175,15 +180,22 @@ impl Facts {
                 ),
                 "'sysctl kernel.numa_balancing=1', if tiering is not wanted",
             ),
-            Some(0) => less(
-                topic,
-                State::Limited,
-                match self.sampling {
-                    Ok(()) => "off, so there are no hinting faults: samples of accesses have to do",
-                    Err(_) => "off, so there are no hinting faults",
-                },
-                "'sysctl kernel.numa_balancing=1', or 'balance --tune-kernel'",
-            ),
+            Some(0) => match self.living.iter().find(|(_, switched_off)| *switched_off) {
+                Some((run, _)) => {
+                    ok(topic, format!("switched off by {run}, until that ends or needs it"))
+                }
+                None => less(
+                    topic,
+                    State::Limited,
+                    match self.sampling {
+                        Ok(()) => {
+                            "off, so there are no hinting faults: samples of accesses have to do"
+                        }
+                        Err(_) => "off, so there are no hinting faults",
+                    },
+                    "'sysctl kernel.numa_balancing=1', or 'balance --tune-kernel'",
+                ),
+            },
             Some(_) => ok(topic, "on: hinting faults exist, and the kernel moves pages too"),
         }
     }

@@ -35,6 +35,7 @@ fn good() -> Facts {
         scan_periods: true,
         journals: ("/run/numaherd".into(), None),
         left: Vec::new(),
+        living: Vec::new(),
         lab: Ok("6.12.1".into()),
     }
 }
@@ -52,6 +53,29 @@ fn a_good_machine_has_nothing_to_complain_of() {
     assert_eq!(bad, []);
     assert!(facts.privileges().iter().all(|privilege| privilege.held));
     assert!(facts.abilities().iter().all(|ability| ability.state == State::Ok));
+}
+
+#[test]
+fn a_balance_that_rests_is_no_complaint() {
+    let facts = with(|f| {
+        f.numa_balancing = Some(0);
+        f.living = vec![("run 5-1 of process 5 (sleep 9)".into(), true)];
+    });
+    let found = facts.findings();
+    let about = |topic: &str| found.iter().find(|finding| finding.topic == topic).unwrap();
+    assert_eq!(about("kernel balancing").state, State::Ok);
+    assert!(
+        about("kernel balancing").found.contains("switched off by run 5-1 of process 5 (sleep 9)")
+    );
+    assert!(about("balance").found.contains("run 5-1 of process 5 (sleep 9) is under way"));
+    // One that goes on and has not done it is not what it is off by.
+    let facts = with(|f| {
+        f.numa_balancing = Some(0);
+        f.living = vec![("run 5-1 of process 5 (sleep 9)".into(), false)];
+    });
+    let found = facts.findings();
+    let balancing = found.iter().find(|finding| finding.topic == "kernel balancing").unwrap();
+    assert_eq!(balancing.state, State::Limited);
 }
 
 #[test]

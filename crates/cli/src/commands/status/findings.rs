@@ -1,5 +1,7 @@
 //! From what was seen to what it means and what to do about it. Pure.
 
+use std::collections::BTreeSet;
+
 use numaherd_model::{NodeId, NodeState};
 use serde::Serialize;
 
@@ -18,6 +20,28 @@ pub struct Machine {
     pub rivals: Vec<(String, u32)>,
     /// For how many seconds faults were sampled, if they were.
     pub sampled: Option<f64>,
+    /// Our own balances that are under way.
+    pub balances: Vec<UnderWay>,
+}
+
+/// A balance that is under way.
+#[derive(Clone, Debug)]
+pub struct UnderWay {
+    /// Its run's id, which `explain` takes.
+    pub run: String,
+    /// Which it is, in words.
+    pub told: String,
+    /// Processes that it looks after.
+    pub looks_after: BTreeSet<u32>,
+    /// Whether it has switched the kernel's balancing off.
+    pub switched_off: bool,
+}
+
+impl Machine {
+    /// The balance under way that looks after a process.
+    pub fn balance_of(&self, pid: u32) -> Option<&UnderWay> {
+        self.balances.iter().find(|balance| balance.looks_after.contains(&pid))
+    }
 }
 
 /// Something worth saying, and the command that does something about it.
@@ -102,6 +126,16 @@ fn on_machine(seen: &Seen, machine: &Machine) -> Vec<Finding> {
     for (name, pid) in &machine.rivals {
         found.push(say(format!("{name} (process {pid}) places processes too"), None));
     }
+    for UnderWay { run, told, switched_off, .. } in &machine.balances {
+        let balancing = match (switched_off, machine.numa_balancing) {
+            (true, Some(0)) => {
+                ", and has switched kernel.numa_balancing off until it ends or needs it"
+            }
+            _ => "",
+        };
+        let command = format!("numaherd explain {run}");
+        found.push(say(format!("{told} is under way{balancing}"), Some(&command)));
+    }
     if machine.numa_balancing.is_some_and(|mode| mode & 2 != 0) {
         let text = "the kernel moves pages between memory tiers; balance moves none then";
         found.push(say(text.into(), None));
@@ -154,13 +188,15 @@ fn on_process(row: &Row<'_>, seen: &Seen, machine: &Machine) -> Vec<Finding> {
         }
         Some(value) => {
             let most = row.lost.map_or(0.0, |lost| lost.high);
+            let cared = machine.balance_of(pid);
             let text = format!(
-                "{name}: only {} of its memory use is local, {}; it loses up to {} of its time",
+                "{name}: only {} of its memory use is local, {}; it loses up to {} of its time{}",
                 percent(value),
                 where_it_is(row),
-                percent(most)
+                percent(most),
+                looked_after(cared)
             );
-            found.push(say(text, Some(balance(pid, machine))));
+            found.push(say(text, cared.is_none().then(|| balance(pid, machine))));
         }
         None => found.push(open_question(row, local, seen, machine)),
     }
@@ -182,6 +218,7 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
         percent(high)
     );
     let sudo = if machine.root { "" } else { "sudo " };
+    let cared = machine.balance_of(pid);
     let command = match (&seen.no_faults, machine.numa_balancing) {
         _ if local.coverage < COVERED => None,
         (_, None) => {
@@ -190,7 +227,7 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
         }
         (_, Some(mode)) if mode & 1 == 0 => {
             text += "; kernel.numa_balancing is off, so there are no faults to sample";
-            Some(balance(pid, machine))
+            cared.is_none().then(|| balance(pid, machine))
         }
         (Some(reason), _) => {
             text += &format!("; faults cannot be sampled: {reason}");
@@ -204,7 +241,13 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
             Some(format!("{sudo}numaherd status -p {pid} --sample {seconds}"))
         }
     };
+    text += &looked_after(cared);
     Finding { pid: Some(pid), text, command }
+}
+
+/// That a balance under way looks after it, if one does: another would be refused.
+pub fn looked_after(by: Option<&UnderWay>) -> String {
+    by.map_or(String::new(), |by| format!("; run {} looks after it", by.run))
 }
 
 /// The command that brings a process and its memory together. Without the kernel's balancing

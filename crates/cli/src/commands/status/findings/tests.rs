@@ -90,6 +90,36 @@ fn what_is_not_known_is_said_with_how_to_know() {
 }
 
 #[test]
+fn who_is_looked_after_is_not_to_be_balanced_once_more() {
+    let under_way = UnderWay {
+        run: "5-1".into(),
+        told: "run 5-1 of process 5 (process 20, process 30)".into(),
+        looks_after: [20, 30].into(),
+        switched_off: true,
+    };
+    let machine = Machine { numa_balancing: Some(0), balances: vec![under_way], ..root() };
+    let seen = seen(vec![
+        process(20, &[(1, 1.0), (1, 1.0)], [64, 0]),
+        process(30, &[(0, 1.0), (1, 1.0)], [32, 32]),
+        process(40, &[(1, 1.0), (1, 1.0)], [64, 0]),
+    ]);
+    let found = told(&seen, &machine);
+    let (text, command) = &found[0];
+    assert!(text.contains("(process 20, process 30) is under way"), "{text}");
+    assert!(text.contains("has switched kernel.numa_balancing off"), "{text}");
+    assert_eq!(command.as_deref(), Some("numaherd explain 5-1"));
+    let about = |pid: &str| found.iter().find(|(text, _)| text.contains(pid)).unwrap();
+    for looked_after in ["(20)", "(30)"] {
+        let (text, command) = about(looked_after);
+        assert!(text.ends_with("run 5-1 looks after it") && command.is_none(), "{found:?}");
+    }
+    assert!(about("(40)").1.is_some());
+    // Switched on again, and by a run that does not touch it
+    let machine = Machine { numa_balancing: Some(1), ..machine };
+    assert!(told(&seen, &machine)[0].0.ends_with("is under way"));
+}
+
+#[test]
 fn who_hardly_runs_or_is_hidden_gets_no_command() {
     let mut hidden = process(50, &[(0, 1.0), (1, 1.0)], [1, 1]);
     hidden.residence = Err("another user's: run as root".into());

@@ -1,0 +1,135 @@
+//! Balances that go on now, by the journals that they keep: whom they look after, and what they have switched off.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use anyhow::Result;
+use numaherd_linux::knobs::Knob;
+use numaherd_linux::process::TaskReader;
+use numaherd_model::{Change, ProcessId};
+use numaherd_trace::LeftBehind;
+
+use crate::session::{is_alive, left_behind};
+
+/// This user's runs that still change things.
+///
+/// # Errors
+/// The folder of journals cannot be read.
+pub fn living(dir: &Path) -> Result<Vec<LeftBehind>> {
+    let mut reader = TaskReader::new("/".as_ref());
+    let boot = reader.boot_id()?;
+    let mut living = Vec::new();
+    for left in left_behind(dir)?.journals {
+        if left.boot == boot && !left.kept && is_alive(&left, &mut reader)? {
+            living.push(left);
+        }
+    }
+    Ok(living)
+}
+
+/// Which run it is, in words.
+pub fn told(left: &LeftBehind) -> String {
+    let LeftBehind { run, pid, about, .. } = left;
+    format!("run {run} of process {pid} ({about})")
+}
+
+/// Whether a run names a process, or has placed it.
+pub fn looks_after(left: &LeftBehind, process: ProcessId) -> bool {
+    named(left).any(|tgid| tgid == process.tgid) || placed(left).any(|of| of == process)
+}
+
+/// The processes that a run looks after and that are there, by their ids.
+pub fn looked_after(left: &LeftBehind, reader: &mut TaskReader) -> BTreeSet<u32> {
+    let placed: BTreeSet<ProcessId> = placed(left).collect();
+    let mut lives = |of: &ProcessId| {
+        let stat = reader.stat(of.tgid, of.tgid).ok().flatten();
+        stat.is_some_and(|stat| stat.id.start == of.start)
+    };
+    let there = placed.into_iter().filter(|of| lives(of)).map(|of| of.tgid);
+    there.chain(named(left)).collect()
+}
+
+fn named(left: &LeftBehind) -> impl Iterator<Item = u32> {
+    let each = left.about.split(", ").filter_map(|about| about.strip_prefix("process "));
+    each.filter_map(|tgid| tgid.parse().ok())
+}
+
+fn placed(left: &LeftBehind) -> impl Iterator<Item = ProcessId> {
+    left.changes.iter().filter_map(|(_, change)| match change {
+        Change::Affinity { process, .. } => Some(*process),
+        Change::Knob { .. } => None,
+    })
+}
+
+/// Whether it was the run that switched the kernel's balancing off, and has not switched it on again: so it does once
+/// nothing is left to find out.
+pub fn has_switched_off(left: &LeftBehind) -> bool {
+    let is_balancing =
+        |path: &Path| Knob::NumaBalancing.paths().iter().any(|name| path.ends_with(name));
+    let last = left.changes.iter().rev().find_map(|(_, change)| match change {
+        Change::Knob { path, after, .. } if is_balancing(path) => Some(after),
+        _ => None,
+    });
+    last.is_some_and(|mode| mode == "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::{Nanos, TaskId};
+
+    fn run(about: &str, changes: Vec<Change>) -> LeftBehind {
+        LeftBehind {
+            path: "j".into(),
+            run: "r".into(),
+            boot: "b".into(),
+            pid: 1,
+            start: 1,
+            about: about.into(),
+            tunes: false,
+            kept: false,
+            changes: changes.into_iter().map(|change| (Nanos(0), change)).collect(),
+        }
+    }
+
+    fn placed(process: ProcessId) -> Change {
+        let task = TaskId { tid: 9, start: 1 };
+        Change::Affinity { task, process, before: Default::default(), after: Default::default() }
+    }
+
+    #[test]
+    fn a_run_looks_after_whom_it_names_and_whom_it_has_placed() {
+        let process = |tgid| ProcessId { tgid, start: 1 };
+        let left = run("process 12, process 3", vec![placed(process(7))]);
+        let looks = [1, 2, 3, 7, 12].map(|tgid| looks_after(&left, process(tgid)));
+        assert_eq!(looks, [false, false, true, true, true]);
+        // Of those that were placed only who is there, and not who has an id of one that has ended.
+        let mut reader = TaskReader::new("/".as_ref());
+        let ours = std::process::id();
+        let start = reader.stat(ours, ours).unwrap().unwrap().id.start;
+        let own = ProcessId { tgid: ours, start };
+        let of = |process| {
+            looked_after(&run("sleep 9", vec![placed(process)]), &mut TaskReader::new("/".as_ref()))
+        };
+        assert_eq!(of(own), BTreeSet::from([ours]));
+        assert_eq!(of(ProcessId { start: start + 1, ..own }), BTreeSet::new());
+        assert_eq!(
+            looked_after(&run("process 4, process 5", Vec::new()), &mut reader),
+            BTreeSet::from([4, 5])
+        );
+    }
+
+    #[test]
+    fn a_run_that_switched_the_balancing_off_is_told_from_one_that_switched_it_on_again() {
+        let knob = |name: &str, after: &str| Change::Knob {
+            path: name.into(),
+            before: String::new(),
+            after: after.into(),
+        };
+        let balancing = |after| knob("/proc/sys/kernel/numa_balancing", after);
+        let other = || knob("/sys/kernel/debug/sched/numa_balancing/scan_size_mb", "0");
+        assert!(!has_switched_off(&run("", vec![other()])));
+        assert!(has_switched_off(&run("", vec![balancing("1"), balancing("0"), other()])));
+        assert!(!has_switched_off(&run("", vec![balancing("0"), balancing("1")])));
+    }
+}
