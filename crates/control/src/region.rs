@@ -1,7 +1,11 @@
 //! What is known of one region of memory: where each of its pages was last seen, by whom it was
 //! touched last, and how many faults each task took.
 //!
-//! Costs 12 bytes for each page of a region in which somebody faults: 0.3 % of that memory.
+//! Costs 12 bytes for each base page of a region in which somebody faults: 0.3 % of that memory. Of a huge page all were
+//! touched at once, and 12 bytes stand for them.
+
+use std::ops::Range;
+use std::slice;
 
 use numaherd_model::{
     Bytes, HintingFault, Nanos, NodeId, Pages, Region, RegionId, RegionUse, TaskId,
@@ -27,7 +31,9 @@ const APART_MS: u32 = 300;
 /// See the module.
 #[derive(Debug)]
 pub struct RegionEvidence {
-    pages: Vec<Touch>,
+    touches: Touches,
+    /// How many pages it has.
+    len: usize,
     /// How many of them are on each node.
     nodes: Vec<(NodeId, u64)>,
     /// Tasks with their faults, in pages.
@@ -41,6 +47,14 @@ pub struct RegionEvidence {
     faded: bool,
     /// The fault on a base page that later ones are compared with.
     leader: Option<Touch>,
+}
+
+/// The last touch of each page.
+#[derive(Debug)]
+enum Touches {
+    /// The same of all.
+    All(Touch),
+    Each(Vec<Touch>),
 }
 
 /// The last touch of a page that we know of.
@@ -84,11 +98,31 @@ pub fn count_pairs([pairs, switches]: [&mut u64; 2], more: u64, switched: bool, 
     }
 }
 
+/// So many pages are on another node than was known.
+fn recount(nodes: &mut Vec<(NodeId, u64)>, from: u16, to: u16, pages: u64) {
+    if from == to {
+        return;
+    }
+    let at = |node: u16| NodeId(u32::from(node));
+    if from != NOWHERE
+        && let Ok(i) = nodes.binary_search_by_key(&at(from), |(node, _)| *node)
+    {
+        nodes[i].1 = nodes[i].1.saturating_sub(pages);
+    }
+    if to != NOWHERE {
+        match nodes.binary_search_by_key(&at(to), |(node, _)| *node) {
+            Ok(i) => nodes[i].1 += pages,
+            Err(i) => nodes.insert(i, (at(to), pages)),
+        }
+    }
+}
+
 impl RegionEvidence {
     /// Nothing is known yet.
     pub fn new(pages: usize) -> RegionEvidence {
         RegionEvidence {
-            pages: vec![Touch { tid: 0, time_ms: 0, node: NOWHERE }; pages],
+            touches: Touches::All(Touch { tid: 0, time_ms: 0, node: NOWHERE }),
+            len: pages,
             nodes: Vec::new(),
             users: Vec::new(),
             sum: 0,
@@ -104,7 +138,7 @@ impl RegionEvidence {
     /// of the region must be in use: stacks, and what little every program's threads have in common, are
     /// no working set.
     pub fn follow(&mut self, fault: &HintingFault) -> Option<Touch> {
-        if !fault.is_on_base_page() || self.known() * 2 < self.pages.len() as u64 {
+        if !fault.is_on_base_page() || self.known() * 2 < self.len as u64 {
             return None;
         }
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };
@@ -124,57 +158,49 @@ impl RegionEvidence {
     /// Counts a fault of one of the users. Answers the touch before, if one is known. A huge
     /// page's fault stands for all of it, and where base pages' are sampled, each for some.
     pub fn touch(&mut self, user: usize, page: usize, fault: &HintingFault) -> Option<Touch> {
-        let size = (fault.pages.0.max(1) as usize).min(self.pages.len());
-        let first = page.min(self.pages.len() - 1) / size * size;
+        let size = (fault.pages.0.max(1) as usize).min(self.len);
+        let first = page.min(self.len - 1) / size * size;
         let node = u16::try_from(fault.memory_node.0).unwrap_or(NOWHERE);
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node };
-        let end = (first + size).min(self.pages.len());
-        let before = self.pages[first];
-        // Most of it was last seen on one node.
-        let mut at = first;
-        while at < end {
-            let from = self.pages[at].node;
-            let same = self.pages[at..end].iter().take_while(|page| page.node == from).count();
-            self.recount(from, node, same as u64);
-            at += same;
-        }
-        self.pages[first..end].fill(touch);
+        let before = self.replace(first..(first + size).min(self.len), touch);
         self.newest = self.newest.max(fault.time);
         if std::mem::take(&mut self.faded) {
             self.weaken(TRACE);
         }
         self.users[user].1 += fault.pages.0;
         self.sum += fault.pages.0;
-        if self.sum > PASSES * self.pages.len() as u64 {
+        if self.sum > PASSES * self.len as u64 {
             self.users.iter_mut().for_each(|(_, faults)| *faults /= 2);
             self.sum = self.users.iter().map(|(_, faults)| faults).sum();
         }
         (before.node != NOWHERE).then_some(before)
     }
 
-    /// Counts a touch of so many pages that followed another one.
-    pub fn count_pair(&mut self, pages: u64, switched: bool) {
-        let most = PAIRS * self.pages.len() as u64;
-        count_pairs([&mut self.pairs, &mut self.switches], pages, switched, most);
+    /// Notes a touch of some pages. Answers the last one before of the first.
+    fn replace(&mut self, range: Range<usize>, touch: Touch) -> Touch {
+        let whole = range.len() == self.len;
+        if let (Touches::All(same), false) = (&self.touches, whole) {
+            self.touches = Touches::Each(vec![*same; self.len]);
+        }
+        let (touched, each) = match &mut self.touches {
+            Touches::All(same) => (slice::from_mut(same), self.len),
+            Touches::Each(pages) => (&mut pages[range], 1),
+        };
+        let before = touched[0];
+        for same in touched.chunk_by(|a, b| a.node == b.node) {
+            recount(&mut self.nodes, same[0].node, touch.node, (same.len() * each) as u64);
+        }
+        touched.fill(touch);
+        if whole {
+            self.touches = Touches::All(touch);
+        }
+        before
     }
 
-    /// So many pages are on another node than was known.
-    fn recount(&mut self, from: u16, to: u16, pages: u64) {
-        if from == to {
-            return;
-        }
-        let at = |node: u16| NodeId(u32::from(node));
-        if from != NOWHERE
-            && let Ok(i) = self.nodes.binary_search_by_key(&at(from), |(node, _)| *node)
-        {
-            self.nodes[i].1 = self.nodes[i].1.saturating_sub(pages);
-        }
-        if to != NOWHERE {
-            match self.nodes.binary_search_by_key(&at(to), |(node, _)| *node) {
-                Ok(i) => self.nodes[i].1 += pages,
-                Err(i) => self.nodes.insert(i, (at(to), pages)),
-            }
-        }
+    /// Counts a touch of so many pages that followed another one.
+    pub fn count_pair(&mut self, pages: u64, switched: bool) {
+        let most = PAIRS * self.len as u64;
+        count_pairs([&mut self.pairs, &mut self.switches], pages, switched, most);
     }
 
     /// What was seen so far counts like one pass.
@@ -191,8 +217,12 @@ impl RegionEvidence {
     /// All pages that were seen are on this node now.
     pub fn moved(&mut self, to: NodeId) {
         let node = u16::try_from(to.0).unwrap_or(NOWHERE);
-        let seen = self.pages.iter_mut().filter(|page| page.node != NOWHERE);
-        seen.for_each(|page| page.node = node);
+        let touches = match &mut self.touches {
+            Touches::All(touch) => slice::from_mut(touch),
+            Touches::Each(pages) => pages.as_mut_slice(),
+        };
+        let seen = touches.iter_mut().filter(|touch| touch.node != NOWHERE);
+        seen.for_each(|touch| touch.node = node);
         self.nodes = vec![(to, self.known())];
     }
 
