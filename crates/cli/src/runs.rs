@@ -7,6 +7,7 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use numaherd_lab::kernel::cache_dir;
+use numaherd_trace::put_aside;
 
 /// Runs that are kept. Guessed.
 const KEPT: usize = 50;
@@ -54,6 +55,7 @@ pub fn next(folder: &Path, run: &str) -> std::io::Result<PathBuf> {
     for old in &kept[..kept.len().saturating_sub(KEPT - 1)] {
         // If another run was quicker, it is gone as well.
         let _ = std::fs::remove_file(old);
+        let _ = std::fs::remove_file(put_aside(old));
     }
     Ok(folder.join(run).with_extension("jsonl"))
 }
@@ -71,7 +73,9 @@ mod tests {
             let file = std::fs::File::create(&path).unwrap();
             let time = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(run as u64);
             file.set_modified(time).unwrap();
+            std::fs::write(put_aside(&path), "").unwrap();
         }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2 * KEPT);
         let names: Vec<_> =
             kept(&folder).iter().map(|p| p.file_stem().unwrap().to_owned()).collect();
         assert_eq!(names.len(), KEPT);

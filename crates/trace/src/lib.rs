@@ -13,4 +13,4 @@ pub mod log;
 
 pub use event::{Event, VERSION};
 pub use journal::{FileJournal, Found, LeftBehind};
-pub use log::{RunLog, create_private};
+pub use log::{RunLog, create_private, put_aside, read_log};

@@ -1,9 +1,13 @@
 //! A run's log: every action with its reason and outcome, as it happens.
+//!
+//! A run may go on for months. A log that has grown long is put aside, in place of what was put aside before, and begun
+//! anew with what it began with: so the newest is there, and no more than [`MOST_BYTES`] of it.
 
+use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use numaherd_model::Nanos;
@@ -14,12 +18,45 @@ use crate::event::{Event, Line, VERSION};
 #[derive(Debug)]
 pub struct RunLog {
     file: Option<File>,
+    /// Where it is, if it can be put aside: a pipe cannot.
+    path: Option<PathBuf>,
     begin: Instant,
+    /// What it began with.
+    opening: Option<Event>,
     bytes: u64,
 }
 
-/// A log ends here: a run may go on for months. Guessed.
+/// What a log takes, with what was put aside of it. Guessed.
 const MOST_BYTES: u64 = 64 << 20;
+
+/// Where what was put aside of a log is.
+#[must_use]
+pub fn put_aside(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".old");
+    name.into()
+}
+
+/// All that there is of a log, the oldest first: of a regular file also what was put aside.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read_log(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    let there = file.metadata()?;
+    let mut all = Vec::new();
+    if there.is_file()
+        && let Ok(mut old) = File::open(put_aside(path))
+    {
+        // Put aside since it was opened, it would be read twice.
+        let aside = old.metadata()?;
+        if aside.is_file() && (aside.dev(), aside.ino()) != (there.dev(), there.ino()) {
+            old.read_to_end(&mut all)?;
+        }
+    }
+    file.read_to_end(&mut all)?;
+    Ok(all)
+}
 
 /// A new file, or an emptied one, that only its owner may read.
 ///
@@ -36,29 +73,53 @@ impl RunLog {
     /// The file cannot be created.
     pub fn create(path: Option<&Path>) -> io::Result<RunLog> {
         let file = path.map(create_private).transpose()?;
-        Ok(RunLog { file, begin: Instant::now(), bytes: 0 })
+        let regular =
+            file.as_ref().is_some_and(|file| file.metadata().is_ok_and(|it| it.is_file()));
+        let path = path.filter(|_| regular).map(Path::to_path_buf);
+        Ok(RunLog { file, path, begin: Instant::now(), opening: None, bytes: 0 })
     }
 
-    /// Appends an event.
+    /// Appends an event. The first is what each part of it begins with.
     ///
     /// # Errors
-    /// The file cannot be written; the log is closed then, what is in it stays.
+    /// The file cannot be written, or put aside; the log is closed then, what is in it stays.
     pub fn record(&mut self, event: Event) -> io::Result<()> {
-        let Some(file) = &mut self.file else {
+        if self.file.is_none() {
             return Ok(());
-        };
-        let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        let text = Line { v: VERSION, t, event }.text()?;
-        self.bytes += text.len() as u64;
-        if self.bytes > MOST_BYTES {
-            self.file = None;
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is 64 MiB long"));
         }
-        let written = file.write_all(text.as_bytes());
+        let written = self.append(event);
         if written.is_err() {
             self.file = None;
         }
         written
+    }
+
+    fn append(&mut self, event: Event) -> io::Result<()> {
+        let line = self.line(&event)?;
+        let opening = self.opening.get_or_insert(event).clone();
+        let is_long = self.bytes + line.len() as u64 > MOST_BYTES / 2;
+        if let Some(path) = self.path.as_ref().filter(|_| is_long) {
+            match std::fs::rename(path, put_aside(path)) {
+                // Somebody else put it away.
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                renamed => renamed?,
+            }
+            self.file = Some(create_private(path)?);
+            self.bytes = 0;
+            let opening = self.line(&opening)?;
+            self.write(&opening)?;
+        }
+        self.write(&line)
+    }
+
+    fn line(&self, event: &Event) -> io::Result<String> {
+        let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        Line { v: VERSION, t, event: event.clone() }.text()
+    }
+
+    fn write(&mut self, line: &str) -> io::Result<()> {
+        self.bytes += line.len() as u64;
+        self.file.as_mut().map_or(Ok(()), |file| file.write_all(line.as_bytes()))
     }
 }
 
@@ -72,27 +133,55 @@ mod tests {
         if !full.exists() {
             return;
         }
-        let mut log = RunLog {
-            file: Some(File::options().write(true).open(full).unwrap()),
-            begin: Instant::now(),
-            bytes: 0,
-        };
+        let mut log = RunLog::create(Some(full)).unwrap();
         assert!(log.record(Event::End { kept: false }).is_err());
         assert!(log.record(Event::End { kept: false }).is_ok());
     }
 
+    fn begin() -> Event {
+        let [run, boot, about] = ["9-9", "b", "sleep 9"].map(String::from);
+        Event::Begin { run, boot, pid: 9, start: 9, about, tunes: false }
+    }
+
+    fn read(path: &Path) -> Vec<Event> {
+        let text = String::from_utf8(read_log(path).unwrap()).unwrap();
+        Line::read_all(&text).into_iter().map(|line| line.event).collect()
+    }
+
     #[test]
-    fn a_log_is_its_owners_only_and_ends_before_it_fills_the_disk() {
+    fn a_log_is_its_owners_only_and_keeps_the_newest_of_what_is_too_long() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run.jsonl");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
         let mut log = RunLog::create(Some(&path)).unwrap();
-        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        log.record(Event::End { kept: true }).unwrap();
+        log.record(begin()).unwrap();
+        assert_eq!((mode(), put_aside(&path).exists()), (0o600, false));
+        // A line each in three parts: the first is gone.
+        for version in 1..=3 {
+            log.bytes = if version == 1 { log.bytes } else { MOST_BYTES / 2 };
+            log.record(Event::End { kept: version > 1 }).unwrap();
+        }
+        log.record(Event::End { kept: false }).unwrap();
+        let end = |kept| Event::End { kept };
+        assert_eq!(read(&path), [begin(), end(true), begin(), end(true), end(false)]);
+        assert_eq!(mode(), 0o600);
+        // One that somebody takes away goes on as well.
+        std::fs::remove_file(&path).unwrap();
+        log.bytes = MOST_BYTES / 2;
+        log.record(end(true)).unwrap();
+        assert_eq!(read(&path), [begin(), end(true), begin(), end(true)]);
+        // Where there is no folder any more it ends, and that is told once.
+        drop(dir);
+        log.bytes = MOST_BYTES / 2;
+        assert!(log.record(end(true)).is_err() && log.record(end(true)).is_ok());
+    }
+
+    #[test]
+    fn what_cannot_be_put_aside_has_no_end() {
+        let mut log = RunLog::create(Some(Path::new("/dev/null"))).unwrap();
         log.bytes = MOST_BYTES;
-        assert!(log.record(Event::End { kept: true }).is_err());
-        log.record(Event::End { kept: true }).unwrap();
-        assert_eq!(Line::read_all(&std::fs::read_to_string(&path).unwrap()).len(), 1);
+        log.record(begin()).unwrap();
+        assert!(log.file.is_some() && !put_aside(Path::new("/dev/null")).exists());
     }
 }

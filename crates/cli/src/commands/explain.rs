@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use numaherd_report::Listing;
 use numaherd_trace::event::Line;
+use numaherd_trace::read_log;
 use serde_json::json;
 
 use crate::args::{ExplainArgs, Format};
@@ -20,7 +21,7 @@ use story::{About, Told};
 /// Reads the log and tells.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let path = find(&args.run)?;
-    let bytes = std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    let bytes = read_log(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let lines = Line::read_all(&String::from_utf8_lossy(&bytes));
     ensure!(!lines.is_empty(), "{} is no log of balance: it has no readable line", path.display());
     let about = match (args.task, args.page) {

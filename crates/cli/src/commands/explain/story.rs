@@ -13,6 +13,9 @@ use serde::Serialize;
 /// So many times are shown one by one.
 const SHOWN_TIMES: usize = 6;
 
+/// Seconds within which a log is begun that is all there. Guessed: some microseconds.
+const WHOLE: f64 = 1.0;
+
 /// Whom to tell about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
@@ -38,6 +41,8 @@ pub struct Told {
 pub struct Summary {
     /// The command or the processes.
     pub about: Option<String>,
+    /// When the log begins: more than 0 if it was too long to be kept whole.
+    pub from_seconds: f64,
     pub seconds: f64,
     pub tasks_placed: u64,
     pub tasks_released: u64,
@@ -95,7 +100,10 @@ pub fn actions(lines: &[Line], about: About) -> Vec<Told> {
 
 /// The run as a whole.
 pub fn summary(lines: &[Line]) -> Summary {
-    let mut sum = Summary::default();
+    // A log's first line is written as it begins, however soon that is after the run has.
+    let from = lines.first().map_or(0.0, seconds);
+    let mut sum =
+        Summary { from_seconds: if from < WHOLE { 0.0 } else { from }, ..Summary::default() };
     for line in lines {
         sum.seconds = sum.seconds.max(seconds(line));
         match &line.event {
@@ -161,9 +169,15 @@ impl Summary {
         if let Some(about) = &self.about {
             told.push(format!("looked after: {about}"));
         }
+        if self.from_seconds > 0.0 {
+            let from = self.from_seconds;
+            told.push(format!(
+                "what was before {from:.1} s is no longer in the log: it was too long"
+            ));
+        }
         told.push(format!(
             "in {:.1} s: {} placed, {} released, {} moved; pages that stayed: {}",
-            self.seconds,
+            self.seconds - self.from_seconds,
             counted(self.tasks_placed, "task"),
             self.tasks_released,
             counted(self.pages_moved, "page"),
