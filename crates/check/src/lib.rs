@@ -173,7 +173,7 @@ impl Checker {
             return Some(Problem::PingPong);
         }
         // Where everybody is once the whole plan is done: a swap overloads nobody.
-        if let Some(overloaded) = planned.overloaded(node).filter(|_| task.claims_cpu()) {
+        if let Some(overloaded) = planned.overloaded(task, node).filter(|_| task.claims_cpu()) {
             return Some(overloaded);
         }
         planned.tasks.insert(id);
@@ -276,10 +276,10 @@ fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Proble
             let task = snapshot.task(*task).filter(|task| task.claims_cpu() && problem.is_none());
             let here =
                 task.and_then(|task| task.node(&snapshot.topology)).filter(|here| here != node);
-            if let (Some(here), Some(overloaded)) = (here, planned.overloaded(*node)) {
+            let Some((task, here)) = task.zip(here) else { continue };
+            if let Some(overloaded) = planned.overloaded(task, *node) {
                 *problem = Some(overloaded);
-                *planned.load.entry(*node).or_default() -= 1;
-                *planned.load.entry(here).or_default() += 1;
+                planned.shift(task, *node, here);
                 more = true;
             }
         }
@@ -287,17 +287,26 @@ fn refuse_comers(snapshot: &Snapshot, plan: &Plan, problems: &mut [Option<Proble
 }
 
 /// What the plan's accepted actions amount to so far.
-struct Planned {
+struct Planned<'a> {
     tasks: BTreeSet<TaskId>,
     regions: BTreeSet<RegionId>,
     arriving: BTreeMap<NodeId, u64>,
     load: BTreeMap<NodeId, usize>,
     capacity: BTreeMap<NodeId, usize>,
+    /// The same of tasks whose owner allows them these CPUs, where they are some of a node's and not all.
+    pools: BTreeMap<&'a CpuSet, Pool>,
 }
 
-impl Planned {
+/// Tasks that claim a CPU and may use the same ones, on each node, and how many of them it may have.
+#[derive(Default)]
+struct Pool {
+    load: BTreeMap<NodeId, usize>,
+    capacity: BTreeMap<NodeId, usize>,
+}
+
+impl<'a> Planned<'a> {
     /// Nothing yet, but for where tasks are if all is done that is not refused.
-    fn new(snapshot: &Snapshot, plan: &Plan, refused: &[Option<Problem>]) -> Planned {
+    fn new(snapshot: &'a Snapshot, plan: &Plan, refused: &[Option<Problem>]) -> Planned<'a> {
         let mut destinations = BTreeMap::new();
         for (action, _) in plan.actions.iter().zip(refused).filter(|(_, refused)| refused.is_none())
         {
@@ -306,28 +315,73 @@ impl Planned {
             }
         }
         let mut load = BTreeMap::new();
+        let mut pools: BTreeMap<&CpuSet, Option<Pool>> = BTreeMap::new();
         let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
         let claims = busy.clone().count();
         for task in busy {
             let here = || task.node(&snapshot.topology);
+            let pool = pools.entry(&task.cpus_owner).or_insert_with(|| Pool::of(snapshot, task));
             if let Some(node) = destinations.get(&task.id).copied().or_else(here) {
                 *load.entry(node).or_default() += 1;
+                pool.iter_mut().for_each(|pool| *pool.load.entry(node).or_default() += 1);
             }
         }
+        let mut pools: BTreeMap<&CpuSet, Pool> =
+            pools.into_iter().filter_map(|(cpus, pool)| Some((cpus, pool?))).collect();
+        pools.values_mut().for_each(Pool::share_out);
         Planned {
             tasks: BTreeSet::new(),
             regions: BTreeSet::new(),
             arriving: BTreeMap::new(),
             load,
             capacity: capacity(snapshot, claims),
+            pools,
         }
     }
 
-    /// That a node has more busy tasks than it may have, if it has.
-    fn overloaded(&self, node: NodeId) -> Option<Problem> {
-        let [tasks, capacity] =
-            [&self.load, &self.capacity].map(|of| of.get(&node).copied().unwrap_or(0));
-        (tasks > capacity).then_some(Problem::Overloaded { node, tasks, capacity })
+    /// That a node has more busy tasks than it may have, of all or of those that may use a task's CPUs, if it has.
+    fn overloaded(&self, task: &Task, node: NodeId) -> Option<Problem> {
+        let pool = self.pools.get(&task.cpus_owner).map(|pool| (&pool.load, &pool.capacity));
+        let all = std::iter::once((&self.load, &self.capacity)).chain(pool);
+        let counts = |(load, capacity): (&BTreeMap<NodeId, usize>, &BTreeMap<NodeId, usize>)| {
+            [load, capacity].map(|of| of.get(&node).copied().unwrap_or(0))
+        };
+        let [tasks, capacity] = all.map(counts).find(|[tasks, capacity]| tasks > capacity)?;
+        Some(Problem::Overloaded { node, tasks, capacity })
+    }
+
+    /// A task is counted elsewhere.
+    fn shift(&mut self, task: &Task, from: NodeId, to: NodeId) {
+        let pool = self.pools.get_mut(&task.cpus_owner).map(|pool| &mut pool.load);
+        for load in std::iter::once(&mut self.load).chain(pool) {
+            *load.entry(from).or_default() -= 1;
+            *load.entry(to).or_default() += 1;
+        }
+    }
+}
+
+impl Pool {
+    /// Of a task, if it may use some of a node's CPUs that are not set apart, and not all.
+    fn of(snapshot: &Snapshot, task: &Task) -> Option<Pool> {
+        let cpus = snapshot.open_to(task);
+        let count = |node: &Node| (node.id, node.cpus.intersection(&cpus).len());
+        let capacity: BTreeMap<NodeId, usize> = snapshot.topology.nodes.iter().map(count).collect();
+        let is_part = |node: &Node| {
+            let all = node.cpus.difference(&snapshot.isolated).len();
+            (1..all).contains(&capacity[&node.id])
+        };
+        let is_narrow = snapshot.topology.nodes.iter().any(is_part);
+        is_narrow.then_some(Pool { load: BTreeMap::new(), capacity })
+    }
+
+    /// With more tasks than CPUs each node may have its fair part of them, rounded up.
+    fn share_out(&mut self) {
+        let (claims, all): (usize, usize) =
+            (self.load.values().sum(), self.capacity.values().sum());
+        if claims > all {
+            let all = all.max(1);
+            self.capacity.values_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
+        }
     }
 }
 

@@ -87,6 +87,37 @@ fn an_overloaded_node_is_caught_and_a_swap_is_not() {
     assert_eq!(review(&mut Checker::new(), &full, &swap), [None, None]);
 }
 
+/// Three tasks that may use two of either node's four CPUs, and two that may use all.
+#[test]
+fn tasks_that_may_use_few_cpus_of_a_node_are_no_more_there_than_those_carry() {
+    let mut scene = Scene::even(2, 4);
+    let owners = ["0-1,4-5", "0-1,4-5", "0-1,4-5", "0-7", "0-7"];
+    for (tid, cpus) in (1..).zip(owners) {
+        scene.task(tid, if [3, 5].contains(&tid) { 4 } else { 0 }, 1000);
+        scene.edit().tasks.last_mut().unwrap().cpus_owner = cpus.parse().unwrap();
+    }
+    let mut snapshot = scene.snapshot();
+    let found = review(&mut Checker::new(), &snapshot, &[place(3, 0, "0-1")]);
+    assert_eq!(found, [Some(Problem::Overloaded { node: NodeId(0), tasks: 3, capacity: 2 })]);
+    // One of them goes, or one comes that may use the others.
+    let swap = [place(3, 0, "0-1"), place(2, 1, "4-5")];
+    assert_eq!(review(&mut Checker::new(), &snapshot, &swap), [None, None]);
+    assert_eq!(review(&mut Checker::new(), &snapshot, &[place(5, 0, "0-3")]), [None]);
+    // With half of the swap refused the other one would be too many.
+    let fixed = |snapshot: &mut Snapshot, yes| snapshot.tasks[1].fixed = yes;
+    fixed(&mut snapshot, true);
+    let found = review(&mut Checker::new(), &snapshot, &swap);
+    let overloaded = Problem::Overloaded { node: NodeId(0), tasks: 3, capacity: 2 };
+    assert_eq!(found, [Some(overloaded), Some(Problem::Fixed)]);
+    fixed(&mut snapshot, false);
+    // With more of them than CPUs, a fair part may be there.
+    snapshot.tasks[3..].iter_mut().for_each(|task| {
+        task.cpus_owner = "0-1,4-5".parse().unwrap();
+        task.last_cpu = CpuId(4);
+    });
+    assert_eq!(review(&mut Checker::new(), &snapshot, &[place(3, 0, "0-1")]), [None]);
+}
+
 #[test]
 fn half_an_exchange_is_refused_with_its_other_half() {
     let mut full = snapshot(4);

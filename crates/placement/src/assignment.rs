@@ -10,7 +10,7 @@
 
 use std::cmp::Reverse;
 
-use crate::demand::{Amounts, Bundle, Demand};
+use crate::demand::{Amounts, Bundle, Demand, PoolLoads};
 use crate::outlook::{Outlook, Prospect};
 use crate::spread::Spread;
 
@@ -19,6 +19,7 @@ pub struct Assignment<'a> {
     demand: &'a Demand,
     at: Vec<usize>,
     load: Vec<usize>,
+    pools: PoolLoads,
     /// Tasks beyond the open CPUs of the node that they are on.
     crowd: usize,
     /// Bytes a second that the tasks on each node read and write.
@@ -55,6 +56,7 @@ impl<'a> Assignment<'a> {
             crowd: demand.crowd_of(&load),
             changes: vec![0; demand.nodes.len()],
             scratch: Amounts::new(),
+            pools: demand.pools.loads(&demand.tasks, &at),
             demand,
             at,
             load,
@@ -138,9 +140,12 @@ impl<'a> Assignment<'a> {
         &self.traffic
     }
 
-    /// Whether two tasks can change places, one on `a` and one on `b`, without bringing a node's memory
-    /// over what it keeps, or further over.
+    /// Whether two tasks can change places, one on `a` and one on `b`, without bringing a node's memory, or what it holds of
+    /// those that may use the same CPUs, over what it keeps, or further over.
     pub fn carries(&self, (task, a): (usize, usize), (partner, b): (usize, usize)) -> bool {
+        if !self.pool_has_room_for(task, partner, b) {
+            return false;
+        }
         let of = |task: usize| self.demand.tasks[task].traffic;
         let fits = |node: usize, comes: u64, goes: u64| {
             let most = self.demand.bandwidth.keeps[node].max(self.traffic[node]);
@@ -165,11 +170,29 @@ impl<'a> Assignment<'a> {
         let claims = self.demand.tasks[task].claims_cpu;
         let most = self.demand.capacity[node];
         let most = if may_crowd { most } else { most.min(self.demand.open[node]) };
-        let free = !claims || self.load[node] < most;
+        let free = !claims || self.load[node] < most && self.pool_has_room(task, node);
         let traffic = self.demand.tasks[task].traffic;
         let free = free
             && (traffic == 0 || self.traffic[node] + traffic <= self.demand.bandwidth.takes[node]);
         self.at[task] == node || free && self.allows(task, node)
+    }
+
+    /// Whether one more of those that may use the same CPUs fits on a node, where these are some of its CPUs.
+    fn pool_has_room(&self, task: usize, node: usize) -> bool {
+        self.pools.has_room(&self.demand.pools, self.demand.tasks[task].pool, node)
+    }
+
+    /// Whether it does if another one leaves that node.
+    pub fn pool_has_room_for(&self, task: usize, leaves: usize, node: usize) -> bool {
+        let (who, leaves) = (&self.demand.tasks[task], &self.demand.tasks[leaves]);
+        let replaces = leaves.claims_cpu && leaves.pool == who.pool;
+        !who.claims_cpu || replaces || self.pool_has_room(task, node)
+    }
+
+    /// Whether a task is on a node with more of those that may use the same CPUs than those are.
+    pub fn crowds_its_pool(&self, task: usize) -> bool {
+        let (who, node) = (&self.demand.tasks[task], self.at[task]);
+        who.claims_cpu && self.pools.is_overfull(&self.demand.pools, who.pool, node)
     }
 
     /// Whether a task's owner allows it a node.
@@ -235,6 +258,9 @@ impl<'a> Assignment<'a> {
         self.crowd += usize::from(self.load[to] >= open[to]);
         self.load[from] -= 1;
         self.load[to] += 1;
+        let pool = self.demand.tasks[task].pool;
+        self.pools.leave(pool, from);
+        self.pools.come(pool, to);
         self.changes[from] += 1;
         self.changes[to] += 1;
     }

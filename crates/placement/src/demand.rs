@@ -10,6 +10,7 @@
 //! Worked example: a task busy 50 % with 300 of its 400 faults in a bundle has a weight of
 //! 500 ‰ × 3/4 = 0.375 of [`SHARE`] there.
 
+mod pools;
 mod room;
 mod tasks;
 
@@ -32,6 +33,7 @@ pub const SHARE: u64 = 1_000_000;
 pub const SLIT_UNIT: u64 = 100;
 
 pub use numaherd_model::MIN_FAULTS;
+pub use pools::{PoolLoads, PoolOf, Pools};
 pub use room::parts;
 
 /// Of its use, per mille, what one node has to have for memory to be that node's: what
@@ -66,6 +68,8 @@ pub struct DemandTask {
     pub claims_cpu: bool,
     /// Faults, in pages, that say where its memory is.
     pub evidence: u64,
+    /// Its pool, if its owner allows it some of a node's CPUs and not all.
+    pub pool: PoolOf,
     /// Which of [`Demand::masks`] is its own.
     pub mask: usize,
     /// Whether its owner allows it CPUs on several nodes.
@@ -176,6 +180,8 @@ pub struct Demand {
     /// For each mask that some owner set, the CPUs of each node in it that a task may be given; empty: the task cannot
     /// go there.
     pub masks: Vec<Vec<CpuSet>>,
+    /// Tasks of each pool that claim a CPU which each node may hold.
+    pub pools: Pools,
     /// Tasks.
     pub tasks: Vec<DemandTask>,
     /// Bundles.
@@ -197,7 +203,7 @@ impl Demand {
         let far = if mechanisms.latencies { Topology::far_at } else { Topology::far_by_slit_at };
         let excess_of = |a, b| far(topology, a, b).saturating_sub(10 * SLIT_UNIT as u32);
         let pairs = (0..nodes.len()).flat_map(|a| (0..nodes.len()).map(move |b| (a, b)));
-        let (mut tasks, masks) = tasks::of(snapshot);
+        let (mut tasks, masks, pools) = tasks::of(snapshot);
         let mut bundles = bundles(snapshot, &mut tasks, mechanisms.teams);
         units::tie(snapshot, &mut tasks, &mut bundles);
         let bandwidth = Bandwidth::unlimited(nodes.len());
@@ -218,6 +224,7 @@ impl Demand {
             scatter: mechanisms.scatter,
             nodes,
             masks,
+            pools,
             tasks,
             bundles,
         }

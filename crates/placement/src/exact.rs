@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use crate::assignment::Assignment;
-use crate::demand::{Bundle, Demand, FEW_NODES};
+use crate::demand::{Bundle, Demand, FEW_NODES, PoolLoads};
 
 /// Tasks up to which a problem is small.
 const MOST_TASKS: usize = 12;
@@ -45,6 +45,8 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
         task_cost,
         at: found.at().to_vec(),
         load: found.load().to_vec(),
+        pools: demand.pools.loads(&demand.tasks, found.at()),
+        found: demand.pools.loads(&demand.tasks, found.at()),
         prices,
         best: None,
         bound: found.total() + scattered,
@@ -63,6 +65,7 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
     };
     for &task in tasks.iter().filter(|&&task| demand.tasks[task].claims_cpu) {
         search.load[search.at[task]] -= 1;
+        search.pools.leave(demand.tasks[task].pool, search.at[task]);
     }
     search.crowd = demand.crowd_of(&search.load);
     for &task in &tasks {
@@ -168,6 +171,9 @@ struct Search<'a> {
     task_cost: u64,
     at: Vec<usize>,
     load: Vec<usize>,
+    /// The same of each pool, and with what was found.
+    pools: PoolLoads,
+    found: PoolLoads,
     /// Of each bundle.
     prices: Vec<Price<'a>>,
     best: Option<Vec<usize>>,
@@ -208,6 +214,9 @@ impl Search<'_> {
         for node in 0..self.demand.nodes.len() {
             let room = self.load[node] + claims <= self.limits[node].max(claims)
                 && self.crowd + self.crowds(node, claims) <= self.most_crowd;
+            let room = room
+                && (claims == 0
+                    || self.pools.has_room_as(&self.found, &self.demand.pools, who.pool, node));
             let carries = self.traffic[node] + who.traffic <= self.most_traffic[node];
             if room && carries && !self.demand.cpus(task, node).is_empty() {
                 let cost = if node == who.now { 0 } else { self.task_cost };
@@ -232,9 +241,12 @@ impl Search<'_> {
             let crowds = self.crowds(node, claims);
             self.crowd += crowds;
             self.load[node] += claims;
+            let pool = who.pool.filter(|_| claims > 0);
+            self.pools.come(pool, node);
             self.traffic[node] += who.traffic;
             self.descend(rest, sure, moved + usize::from(moves));
             self.load[node] -= claims;
+            self.pools.leave(pool, node);
             self.crowd -= crowds;
             self.traffic[node] -= who.traffic;
             self.at[task] = before;

@@ -15,7 +15,7 @@
 
 use numaherd_model::{Nanos, Snapshot, Task};
 
-use crate::demand::Demand;
+use crate::demand::{Demand, PoolLoads};
 use crate::herd::PATIENCE;
 
 /// Waiting below this, per mille of the time, is no harm of ours: herd itself takes up to a quarter
@@ -87,14 +87,20 @@ impl Waits {
 
 /// CPUs of each node that nobody claims. (With more tasks than CPUs a node may hold more of them than it has CPUs:
 /// whoever waits there would wait elsewhere too.)
-pub struct Room(Vec<usize>);
+pub struct Room {
+    free: Vec<usize>,
+    /// Those that claim one, of each pool.
+    pools: PoolLoads,
+}
 
 impl Room {
     /// With tasks where they are today.
     #[must_use]
     pub fn new(demand: &Demand) -> Room {
-        let loads = demand.loads(&demand.today());
-        Room(demand.open.iter().zip(loads).map(|(open, load)| open.saturating_sub(load)).collect())
+        let today = demand.today();
+        let loads = demand.loads(&today);
+        let free = demand.open.iter().zip(loads).map(|(open, load)| open.saturating_sub(load));
+        Room { free: free.collect(), pools: demand.pools.loads(&demand.tasks, &today) }
     }
 
     /// Whether another node has such a CPU for a task that its owner allows there; takes it, if so. It is its
@@ -104,9 +110,12 @@ impl Room {
         let open = snapshot.open_to(&snapshot.tasks[task]);
         let has_cpus =
             |node: usize| !snapshot.topology.nodes[node].cpus.intersection(&open).is_empty();
-        let fits = |node: &usize| *node != here && self.0[*node] > 0 && has_cpus(*node);
-        let Some(node) = (0..self.0.len()).find(fits) else { return false };
-        self.0[node] -= 1;
+        let pool = demand.tasks[task].pool;
+        let has_free = |node| self.free[node] > 0 && self.pools.has_room(&demand.pools, pool, node);
+        let fits = |node: &usize| *node != here && has_free(*node) && has_cpus(*node);
+        let Some(node) = (0..self.free.len()).find(fits) else { return false };
+        self.free[node] -= 1;
+        self.pools.come(pool, node);
         true
     }
 }

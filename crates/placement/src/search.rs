@@ -92,6 +92,15 @@ fn relieve(demand: &Demand, assignment: &mut Assignment) {
             }
         }
     }
+    // Those that may use a few of a node's CPUs may be too many for these where the node is not full.
+    for task in 0..demand.tasks.len() {
+        if !assignment.crowds_its_pool(task) {
+            continue;
+        }
+        if let Some((_, to)) = nearest_room(demand, assignment, task) {
+            assignment.put(task, to);
+        }
+    }
 }
 
 /// The cheapest node with room for a task other than its own, and what all costs then.
@@ -197,7 +206,7 @@ fn step(
         }
         // Two that have no memory in common save what each saves, where each has a core anyway.
         let mut look = |assignment: &mut Assignment, before: u64| {
-            places(demand, assignment, partner, (from, may_crowd), &mut nodes);
+            places(demand, assignment, (partner, task), (from, may_crowd), &mut nodes);
             for &place in &nodes {
                 let total = alone + assignment.total_with(partner, place) - before;
                 if total < best.0 {
@@ -230,11 +239,11 @@ fn step(
     Some(smallvec![task, partner])
 }
 
-/// Where a task may go that has to make room: the place just left, or wherever is some.
+/// Where a task may go that has to make room for another: the place just left, or wherever is some.
 fn places(
     demand: &Demand,
     assignment: &Assignment,
-    partner: usize,
+    (partner, task): (usize, usize),
     (left, may_crowd): (usize, bool),
     nodes: &mut Vec<usize>,
 ) {
@@ -242,7 +251,7 @@ fn places(
     destinations(demand, assignment, partner, nodes);
     let fits = |node: usize| assignment.has_room_if(partner, node, may_crowd);
     nodes.retain(|&node| node != here && node != left && fits(node));
-    if assignment.allows(partner, left) {
+    if assignment.allows(partner, left) && assignment.pool_has_room_for(partner, task, left) {
         nodes.push(left);
     }
 }

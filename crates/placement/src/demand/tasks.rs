@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{CpuSet, Node, NodeSet, Snapshot};
 
+use super::pools::{PoolOf, Pools, some_of_each};
 use super::{Amounts, DemandTask};
 
 /// What decides where a task may go: its owner's CPUs, the node that it is fixed on, and the nodes that its memory may
 /// be on, with its own if that is none of them.
 type Key<'a> = (&'a CpuSet, Option<usize>, Option<(&'a NodeSet, usize)>);
 
-/// The tasks, and their distinct masks.
-pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
+/// The tasks, their distinct masks, and what room nodes have for those of a mask that leaves out some of a node's CPUs.
+pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>, Pools) {
     let nodes = &snapshot.topology.nodes;
     let mut node_of: Vec<Option<usize>> = Vec::new();
     for (n, cpu) in
@@ -21,7 +22,9 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
         node_of.resize(node_of.len().max(cpu + 1), None);
         node_of[cpu] = Some(n);
     }
-    let mut mask_of: BTreeMap<Key<'_>, (usize, bool)> = BTreeMap::new();
+    let mut mask_of: BTreeMap<Key<'_>, (usize, bool, PoolOf)> = BTreeMap::new();
+    let mut pool_of: BTreeMap<CpuSet, PoolOf> = BTreeMap::new();
+    let mut pools = Vec::new();
     let mut masks = Vec::new();
     let mut tasks = Vec::with_capacity(snapshot.tasks.len());
     for task in &snapshot.tasks {
@@ -31,21 +34,27 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
         let now = home.or_else(runs_on).unwrap_or(0);
         let only = task.fixed.then_some(now);
         let mems = snapshot.mems_allowed_of(task.process).map(|mems| (mems, now));
-        let (mask, has_choice) =
+        let (mask, has_choice, pool) =
             *mask_of.entry((&task.cpus_owner, only, mems)).or_insert_with(|| {
-                let mut cpus = mask(snapshot, &snapshot.open_to(task), only);
+                let open = snapshot.open_to(task);
+                let mut cpus = mask(snapshot, &open, only);
+                let pool = *pool_of.entry(open).or_insert_with_key(|open| {
+                    pools.push(some_of_each(snapshot, open)?);
+                    Some(pools.len() - 1)
+                });
                 let has_choice = cpus.iter().filter(|cpus| !cpus.is_empty()).count() > 1;
                 if let Some((mems, now)) = mems {
                     keep_beside(mems, now, nodes, &mut cpus);
                 }
                 masks.push(cpus);
-                (masks.len() - 1, has_choice)
+                (masks.len() - 1, has_choice, pool)
             });
         tasks.push(DemandTask {
             id: task.id,
             claims_cpu: task.claims_cpu(),
             evidence: task.fault_pages(),
             mask,
+            pool,
             has_choice,
             now,
             placed: task.home.is_some(),
@@ -54,7 +63,8 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>) {
             bundles: Amounts::new(),
         });
     }
-    (tasks, masks)
+    let pools = Pools::new(pools, &tasks);
+    (tasks, masks, pools)
 }
 
 /// Of the CPUs that a task may be given, those of each node; a fixed task's only on the node where it is.

@@ -83,6 +83,7 @@ fn gather(
                 stranger(partner)
                     && assignment.allows(*partner, from)
                     && assignment.carries((task, from), (*partner, place))
+                    && assignment.pool_has_room_for(*partner, task, from)
             };
             match near.into_iter().find(fits) {
                 Some(partner) => {
