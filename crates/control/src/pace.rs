@@ -28,6 +28,9 @@ const SLOW_REST: u64 = 250;
 /// Wait after a turn that only looked, in units of its CPU time: a quarter of a CPU at the most. Guessed.
 const REST: u64 = 3;
 
+/// That is no longer than this: a look takes ten seconds then. Guessed.
+const LONGEST_REST: Nanos = Nanos(30_000_000_000);
+
 /// The waiting times.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -81,7 +84,8 @@ impl Pace {
     pub fn next(&mut self, acted: bool, found: Found, used: Nanos) -> Nanos {
         self.born = (false, self.born.0);
         self.renewed = (found == Found::Others, self.renewed.0);
-        let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0));
+        let rest = |used: Nanos| Nanos(REST * used.0).min(LONGEST_REST);
+        let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)).max(rest(used));
         for calls in [&mut self.exits, &mut self.queues] {
             calls.turned(acted, (self.quick, slow));
         }
@@ -101,7 +105,7 @@ impl Pace {
         };
         self.wait = if acted { self.quick } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
-        let least = Nanos((REST * usual.0).min(SLOW.0.0));
+        let least = rest(usual);
         self.least = least.max(if storm { self.wait } else { self.soon });
         self.born.1 |= storm;
         if acted { BRIEF } else { self.wait.max(least) }
@@ -285,6 +289,8 @@ mod tests {
         // 12 ms: 0.4 % of 3 s
         assert_eq!(waits(12_000_000), Some(3000));
         assert_eq!(waits(90_000_000), Some(5000));
+        // A look of four seconds is not to take nearly half of a CPU then, either.
+        assert_eq!(waits(4_000_000_000), Some(12_000));
     }
 
     #[test]
@@ -296,6 +302,9 @@ mod tests {
         assert_eq!(pace.next(true, Found::More, long), BRIEF);
         let longer = Nanos(900_000_000);
         assert_eq!(pace.next(false, Found::More, longer), Nanos(270_000_000), "once");
-        assert_eq!(pace.next(false, Found::More, longer), SLOW.0);
+        assert_eq!(pace.next(false, Found::More, longer), Nanos(2_700_000_000));
+        let longest = Nanos(20_000_000_000);
+        (0..2).for_each(|_| _ = pace.next(false, Found::More, longest));
+        assert_eq!(pace.next(false, Found::More, longest), LONGEST_REST);
     }
 }
