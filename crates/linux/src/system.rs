@@ -18,7 +18,7 @@ use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
 use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock, priority};
-use crate::{ReadError, cgroup, cpu_time, knobs, respect, topology};
+use crate::{ReadError, cgroup, cpu_time, knobs, reserve, respect, topology};
 
 /// Tasks: who they are and where they may run.
 pub trait Tasks {
@@ -189,6 +189,8 @@ pub trait Machine {
     /// # Errors
     /// They cannot be read.
     fn nodes(&mut self) -> Result<Vec<NodeState>, ReadError>;
+    /// Huge pages of a node's reserve that nobody has and nobody was promised.
+    fn spare_reserve(&mut self, node: NodeId) -> u64;
     /// `kernel.numa_balancing`; `None` where the kernel has no such thing.
     ///
     /// # Errors
@@ -412,6 +414,10 @@ impl Machine for Running {
 
     fn nodes(&mut self) -> Result<Vec<NodeState>, ReadError> {
         zoneinfo::read(&self.root)
+    }
+
+    fn spare_reserve(&mut self, node: NodeId) -> u64 {
+        reserve::spare(&self.root, node.0)
     }
 
     fn balancing_mode(&mut self) -> Result<Option<u64>, ReadError> {

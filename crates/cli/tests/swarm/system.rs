@@ -331,6 +331,10 @@ impl Machine for Shared {
         Ok((0..kernel.nodes).map(state).collect())
     }
 
+    fn spare_reserve(&mut self, _: NodeId) -> u64 {
+        u64::MAX
+    }
+
     fn balancing_mode(&mut self) -> Result<Option<u64>, ReadError> {
         Ok(Some(1))
     }

@@ -191,6 +191,12 @@ impl Accesses {
         self.watched.contains_key(&process)
     }
 
+    /// Whether an address of a process is in memory of the reserve, as far as is known.
+    pub fn is_of_reserve(&self, process: ProcessId, address: u64) -> bool {
+        let kind = self.read(process).and_then(|known| known.kind(address));
+        kind.is_some_and(|kind| !kind.faults())
+    }
+
     /// Whether of most of its memory no access is told, which others may map too, or is a file's, or has a policy.
     pub fn is_untold(&self, process: ProcessId) -> bool {
         let known = self.read(process);
@@ -612,6 +618,15 @@ mod tests {
         // Until its mappings are read again.
         put(8, "bind:0");
         assert_eq!((of(8, 0x1000), of(9, 0x3000)), (Some(Kind::Moves), None));
+        // Once they were read, where its reserve is is known.
+        known.read = Nanos(1);
+        known.mappings.push(told(0x4000, Kind::Faults));
+        let process = |tgid| ProcessId { tgid, start: 0 };
+        let watched = BTreeMap::from([(process(7), known)]);
+        let accesses = Accesses { watched, ..Accesses::default() };
+        let of_reserve = |tgid, address| accesses.is_of_reserve(process(tgid), address);
+        assert!(of_reserve(7, 0x1000) && of_reserve(7, 0x2000));
+        assert!(!of_reserve(7, 0x3000) && !of_reserve(7, 0x4000) && !of_reserve(8, 0x1000));
     }
 
     #[test]

@@ -9,7 +9,8 @@ use numaherd_model::{
 
 use super::custody::Hands;
 use super::migrate::{Destination, Journey};
-use super::{LiveMachine, read_error};
+use super::{LiveMachine, huge, read_error};
+use crate::reserve::Spare;
 use crate::sys::pages;
 
 /// Indices of the moves of each process to each place.
@@ -74,6 +75,8 @@ impl LiveMachine {
         outcomes: &mut [Outcome],
     ) -> Result<(), WorldError> {
         let mut room = self.room()?;
+        // Of the reserve a page that comes takes one that is free there, which others may have been promised.
+        let mut spare = Spare::default();
         self.mover.on_cpus(self.topology.cpus().len());
         for (process, mut moves) in moves {
             let now = self.system.monotonic();
@@ -85,7 +88,17 @@ impl LiveMachine {
             for (to, indices) in &mut moves {
                 let room = room.entry(to.node).or_default();
                 indices.retain(|&index| {
-                    let Action::MovePages { len, .. } = actions[index] else { return false };
+                    let Action::MovePages { region, len, .. } = actions[index] else {
+                        return false;
+                    };
+                    if self.accesses.is_of_reserve(process, region.start) {
+                        let left = || self.system.spare_reserve(to.node);
+                        if !spare.takes(to.node.0, len.0.div_ceil(huge::BYTES), left) {
+                            let problem = format!("node {} has no huge page to spare", to.node);
+                            outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
+                            return false;
+                        }
+                    }
                     let most = len.pages(pages::size()).0;
                     let fits = *room >= most;
                     *room -= if fits { most } else { 0 };
