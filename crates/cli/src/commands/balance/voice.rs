@@ -1,9 +1,13 @@
 //! What `balance` says on its own account of the processes in its care: each thing once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use numaherd_control::Turn;
 use numaherd_linux::live::LiveMachine;
-use numaherd_model::{ProcessId, Snapshot};
+use numaherd_model::{Nanos, NodeId, Outcome, ProcessId, SkipReason};
+
+/// How often it is told of a node that it is short of memory. Guessed.
+const SHORT_AGE: Nanos = Nanos(3_600_000_000_000);
 
 /// What was said so far.
 #[derive(Debug, Default)]
@@ -13,6 +17,8 @@ pub struct Voice {
     /// Processes whose accesses were told to be sampled.
     sampled: BTreeMap<ProcessId, String>,
     born_confined: u64,
+    /// When it was told last of nodes that they are short of memory.
+    short: BTreeMap<NodeId, Nanos>,
     /// Whether it was told that traffic is counted no more, and that accesses cannot be sampled, at all or on some CPUs.
     uncounted: bool,
     unsampled: bool,
@@ -20,9 +26,16 @@ pub struct Voice {
 }
 
 impl Voice {
-    /// Says whose tasks are not placed, and why, and when that is over; whose accesses are sampled; and that a
-    /// process may have miscounted.
-    pub fn tell(&mut self, machine: &LiveMachine, snapshot: &Snapshot) {
+    /// Says whose tasks are not placed, and why, and when that is over; whose accesses are sampled; that a
+    /// process may have miscounted; and which nodes take no pages.
+    pub fn tell(&mut self, machine: &LiveMachine, turn: &Turn) {
+        let snapshot = &turn.snapshot;
+        for node in self.newly_short(&turn.outcomes, snapshot.time) {
+            say!(
+                "numaherd: node {node} has too little free memory for pages to move there (page cache \
+                 counts as used)"
+            );
+        }
         if self.born_confined == 0 && machine.born_confined() > 0 {
             say!(
                 "numaherd: a process was started by a placed thread and had the CPUs of one node \
@@ -65,6 +78,19 @@ impl Voice {
         }
         (self.aside, self.sampled) = (aside, sampled);
     }
+
+    /// Nodes that turned out to be short of memory, of which that was not told of late.
+    fn newly_short(&mut self, outcomes: &[Outcome], now: Nanos) -> BTreeSet<NodeId> {
+        let short = |outcome: &Outcome| match outcome {
+            Outcome::Skipped(SkipReason::Checked { short, .. }) => *short,
+            _ => None,
+        };
+        self.short.retain(|_, told| now.since(*told) < SHORT_AGE);
+        let mut found: BTreeSet<NodeId> = outcomes.iter().filter_map(short).collect();
+        found.retain(|node| !self.short.contains_key(node));
+        self.short.extend(found.iter().map(|node| (*node, now)));
+        found
+    }
 }
 
 /// Those that were not there before.
@@ -73,4 +99,27 @@ fn new<'a>(
     before: &'a BTreeMap<ProcessId, String>,
 ) -> impl Iterator<Item = (&'a ProcessId, &'a String)> {
     now.iter().filter(|(process, _)| !before.contains_key(*process))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_node_short_of_memory_it_is_told_once_an_hour() {
+        let checked = |short: Option<u32>| {
+            let (problem, short) = (String::new(), short.map(NodeId));
+            Outcome::Skipped(SkipReason::Checked { problem, short })
+        };
+        let mut voice = Voice::default();
+        let mut told = |nodes: &[Option<u32>], now| {
+            let outcomes: Vec<_> = nodes.iter().map(|node| checked(*node)).collect();
+            let found = voice.newly_short(&outcomes, Nanos(now));
+            found.iter().map(|node| node.0).collect::<Vec<_>>()
+        };
+        assert_eq!(told(&[None, Some(1), Some(1)], 5), [1]);
+        assert_eq!(told(&[Some(1), Some(0)], 6), [0]);
+        assert_eq!(told(&[Some(1)], SHORT_AGE.0 + 4), [0; 0]);
+        assert_eq!(told(&[Some(1)], SHORT_AGE.0 + 5), [1]);
+    }
 }
