@@ -6,6 +6,7 @@
 //! | rights | `CapEff` in `/proc/self/status` |
 //! | whether pages are armed at all | `/proc/sys/kernel/numa_balancing` |
 //! | width of a packed CPU number | `/sys/devices/system/cpu/kernel_max` |
+//! | whether pids are the kernel's own | `/proc/self/ns/pid` (Linux 3.8) |
 
 use std::path::Path;
 
@@ -22,6 +23,10 @@ const MPOL_MISPLACED_ARGUMENTS: u32 = 3;
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
+
+/// What `/proc/self/ns/pid` names in the first PID namespace of all: PROC_PID_INIT_INO of
+/// include/linux/proc_ns.h.
+const FIRST_PIDS: &str = "pid:[4026531836]";
 
 /// The facts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub struct Probe {
     pub numa_balancing: Option<u32>,
     /// Bits the kernel keeps for a CPU number.
     pub cpu_bits: Option<u32>,
+    /// Whether we are in a PID namespace other than the first, so that the kernel's pids are not those we know.
+    pub own_pids: bool,
 }
 
 /// What can be had.
@@ -91,6 +98,8 @@ pub fn probe(root: &Path) -> Probe {
         privileged: text("proc/self/status").is_some_and(|status| may_load(&status)),
         numa_balancing: number("proc/sys/kernel/numa_balancing"),
         cpu_bits: number("sys/devices/system/cpu/kernel_max").map(cpu_bits),
+        own_pids: std::fs::read_link(root.join("proc/self/ns/pid"))
+            .is_ok_and(|target| target != Path::new(FIRST_PIDS)),
     }
 }
 
@@ -140,6 +149,14 @@ pub fn choose(probe: &Probe) -> Choice {
              {TASK_NUMA_FAULT_ARGUMENTS}: a newer numaherd may know it"
         ));
     }
+    // Before the rights: with them, faults of strangers would be taken for those of whoever has the same pid here.
+    if probe.own_pids {
+        return unavailable(
+            "this is a PID namespace of its own: run numaherd on the host, or in a container with \
+             the host's PIDs (hostPID)"
+                .to_string(),
+        );
+    }
     if !probe.privileged {
         return unavailable(
             "loading BPF programs needs CAP_BPF and CAP_PERFMON: run as root".to_string(),
@@ -172,6 +189,7 @@ mod tests {
             privileged: true,
             numa_balancing: Some(1),
             cpu_bits: Some(13),
+            own_pids: false,
         }
     }
 
@@ -207,6 +225,7 @@ mod tests {
             (Probe { task_numa_fault: None, ..good() }, "boot a distribution kernel"),
             (Probe { task_numa_fault: function(4, 5), ..good() }, "takes 5 arguments, not 4"),
             (Probe { privileged: false, ..good() }, "run as root"),
+            (Probe { own_pids: true, ..good() }, "hostPID"),
             (Probe::default(), "CONFIG_NUMA_BALANCING=y"),
         ];
         for (probe, part) in table {
@@ -256,5 +275,14 @@ mod tests {
         put("proc/sys/kernel/numa_balancing", b"1\n");
         put("sys/devices/system/cpu/kernel_max", b"8191\n");
         assert_eq!(probe(root.path()), good());
+
+        let own_pids = |link: &str| {
+            let path = root.path().join("proc/self/ns/pid");
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            let _ = std::fs::remove_file(&path);
+            std::os::unix::fs::symlink(link, path).unwrap();
+            probe(root.path()).own_pids
+        };
+        assert_eq!(["pid:[4026531836]", "pid:[4026532281]"].map(own_pids), [false, true]);
     }
 }

@@ -64,6 +64,17 @@ pub enum Problem {
     Fixed,
 }
 
+impl Problem {
+    /// The node that is short of memory, where that is it.
+    #[must_use]
+    pub fn short_of_memory(&self) -> Option<NodeId> {
+        match self {
+            Problem::ShortOfMemory { node, .. } => Some(*node),
+            _ => None,
+        }
+    }
+}
+
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -160,6 +160,9 @@ fn memory_that_would_run_short_is_caught_counting_what_is_on_its_way() {
         found,
         [Some(Problem::ShortOfMemory { node: NodeId(1), free: Pages(3047), needed })]
     );
+    let short = |problem: &Problem| problem.short_of_memory();
+    assert_eq!(found[0].as_ref().and_then(short), Some(NodeId(1)));
+    assert_eq!(short(&Problem::PingPong), None);
 }
 
 #[test]

@@ -168,9 +168,10 @@ impl<P: Placement> Controller<P> {
         let mut outcomes = Vec::with_capacity(plan.actions.len());
         for (action, verdict) in plan.actions.iter().zip(verdicts) {
             let outcome = match verdict {
-                Some(problem) => {
-                    Outcome::Skipped(SkipReason::Checked { problem: problem.to_string() })
-                }
+                Some(problem) => Outcome::Skipped(SkipReason::Checked {
+                    problem: problem.to_string(),
+                    short: problem.short_of_memory(),
+                }),
                 None => done.next().unwrap_or(Outcome::Skipped(SkipReason::Gone)),
             };
             self.learn(action, &outcome);
@@ -305,7 +306,7 @@ pub(crate) mod tests {
         let turn = Controller::new(Canary).turn(&mut machine).unwrap();
         assert_eq!(machine.0.len(), 1);
         assert!(
-            matches!(&turn.outcomes[0], Outcome::Skipped(SkipReason::Checked { problem }) if problem.contains("'3'"))
+            matches!(&turn.outcomes[0], Outcome::Skipped(SkipReason::Checked { problem, .. }) if problem.contains("'3'"))
         );
         assert_eq!(turn.outcomes[1], Outcome::Done { moved: Pages(3) });
         assert_eq!((turn.moved(), turn.acted()), (Pages(3), true));

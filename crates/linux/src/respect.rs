@@ -5,6 +5,7 @@
 //! | memory that somebody else handles page by page | an open `userfaultfd` |
 //! | memory that a device reads and writes | an open `/dev/vfio/…` or `/dev/infiniband/…` |
 //! | memory that its owner locked, a good part of it | `VmLck` and `VmRSS` in `status` |
+//! | memory that is pinned (io_uring's buffers, RDMA, vhost-vdpa), a good part of it | `VmPin` there |
 //! | tasks that their group's quota keeps off the CPU | `nr_throttled` in `cpu.stat`, version 2 |
 //!
 //! | tasks most of whose memory takes no hinting faults | `HugetlbPages` in `status`, `numa_maps` |
@@ -23,7 +24,7 @@ use crate::file::{kib, text_if_present};
 use crate::memory::numa_maps::first_policy;
 use crate::memory::residence::Unseen;
 
-/// Locked memory from which a process's is left alone, per mille of what is resident. Guessed: a
+/// Locked or pinned memory from which a process's is left alone, per mille of what is resident. Guessed: a
 /// database locks nearly all of its memory, a key agent a few pages.
 const MUCH_LOCKED_PERMILLE: u64 = 100;
 
@@ -40,9 +41,15 @@ pub fn pages_stay(root: &Path, tgid: u32) -> Option<&'static str> {
     let folder = root.join(format!("proc/{tgid}"));
     let status = text_if_present(&folder.join("status")).ok().flatten().unwrap_or_default();
     let kib = |name: &str| kib(&status, name).unwrap_or(0);
-    let (locked, resident) = (kib("VmLck:"), kib("VmRSS:"));
-    if locked > 0 && locked * 1000 >= resident * MUCH_LOCKED_PERMILLE {
-        return Some("much of its memory is locked");
+    let resident = kib("VmRSS:");
+    let is_much = |part: u64| part > 0 && part * 1000 >= resident * MUCH_LOCKED_PERMILLE;
+    // Not their sum: what is pinned may be locked too.
+    match (kib("VmLck:"), kib("VmPin:")) {
+        (locked, pinned) if pinned > locked && is_much(pinned) => {
+            return Some("much of its memory is pinned");
+        }
+        (locked, _) if is_much(locked) => return Some("much of its memory is locked"),
+        _ => {}
     }
     let links = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
     let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
@@ -148,6 +155,19 @@ mod tests {
         put(root.path(), "proc/7/status", &status(500));
         assert!(pages_stay(root.path(), 7).unwrap().contains("locked"));
         assert_eq!(pages_stay(root.path(), 8), None);
+    }
+
+    #[test]
+    fn pinned_memory_stays_as_locked_memory_does() {
+        let root = tempfile::tempdir().unwrap();
+        let stays = |locked: u64, pinned: u64| {
+            let text = format!("VmLck:\t{locked} kB\nVmPin:\t{pinned} kB\nVmRSS:\t5000 kB\n");
+            put(root.path(), "proc/7/status", &text);
+            pages_stay(root.path(), 7).unwrap_or_default()
+        };
+        assert!(stays(0, 500).contains("pinned") && stays(600, 500).contains("locked"));
+        // The larger counts, not both together.
+        assert_eq!([stays(0, 499), stays(499, 499)], [""; 2]);
     }
 
     #[test]

@@ -63,6 +63,9 @@ pub enum SkipReason {
     Checked {
         /// What the check found.
         problem: String,
+        /// The node that is short of memory, where that is why.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        short: Option<NodeId>,
     },
     /// The kernel refused.
     Refused {
@@ -90,7 +93,7 @@ impl fmt::Display for SkipReason {
             SkipReason::OwnerChanged => {
                 write!(f, "its owner had changed its CPUs, so it is the owner's")
             }
-            SkipReason::Checked { problem } => write!(f, "the check refused: {problem}"),
+            SkipReason::Checked { problem, .. } => write!(f, "the check refused: {problem}"),
             SkipReason::Refused { error } => write!(f, "the kernel refused: {error}"),
             SkipReason::Forbidden { node } => write!(
                 f,

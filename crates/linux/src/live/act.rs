@@ -104,7 +104,8 @@ impl LiveMachine {
                     *room -= if fits { most } else { 0 };
                     if !fits {
                         let problem = format!("node {} has become short of memory", to.node);
-                        outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
+                        let short = Some(to.node);
+                        outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem, short });
                     }
                     fits
                 });

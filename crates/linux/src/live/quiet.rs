@@ -8,9 +8,13 @@ use crate::memory::residence::{Residence, Unseen};
 use crate::sys::pages;
 use crate::system::{self, System};
 
-/// How often control groups are looked at, and how long a process counts as throttled after its group last
-/// ran out. Guessed: a hundred of the kernel's usual periods.
+/// How often control groups are looked at. Guessed: a hundred of the kernel's usual periods.
 const GROUP_AGE: Nanos = Nanos(10_000_000_000);
+
+/// How long a process counts as throttled after its group was last found to have run out, and at the most: twice as
+/// long each time that it runs out again within, or whoever works in bursts would be placed and released time and
+/// again. Guessed.
+const THROTTLED: (Nanos, Nanos) = (Nanos(60_000_000_000), Nanos(600_000_000_000));
 
 /// Bounds on how often it is looked whether memory is of the reserve, which stays so: when a process has
 /// become twice as old, for what is young allocates; policies only after the upper one, for who is young may give
@@ -95,6 +99,8 @@ struct Seen {
 struct Group {
     at: Nanos,
     throttles: u64,
+    /// How long it counts as throttled, and until when, once it was.
+    throttled: Option<(Nanos, Nanos)>,
     /// Why its processes are left alone.
     why: Option<&'static str>,
 }
@@ -136,15 +142,22 @@ impl Aside {
             return known.why.is_some();
         }
         let throttles = system.throttles(process.tgid);
-        let before = self.groups.get(&process).map_or(throttles, |known| known.throttles);
-        let why = match throttles > before {
+        let known = self.groups.get(&process).map(|known| (known.throttles, known.throttled));
+        let (before, throttled) = known.unwrap_or((throttles, None));
+        let mut throttled = throttled.filter(|(_, until)| now < *until);
+        if throttles > before {
+            let long = throttled.map_or(THROTTLED.0, |(long, _)| Nanos(long.0 * 2));
+            let long = long.min(THROTTLED.1);
+            throttled = Some((long, Nanos(now.0 + long.0)));
+        }
+        let why = match throttled.is_some() {
             true => Some("its control group runs out of its quota of CPU time (cpu.max)"),
             false if system.is_isolated(process.tgid) => {
                 Some("its control group's CPUs are an isolated partition (cpuset.cpus.partition)")
             }
             false => None,
         };
-        self.groups.insert(process, Group { at: now, throttles, why });
+        self.groups.insert(process, Group { at: now, throttles, throttled, why });
         why.is_some()
     }
 
@@ -352,6 +365,30 @@ mod tests {
         // One that has just begun, and one that did so when the machine did.
         assert_eq!([hidden(u64::MAX, 99), hidden(u64::MAX, 100)], [true, false]);
         assert_eq!([hidden(0, 999), hidden(0, 1000)], [true, false]);
+    }
+
+    #[test]
+    fn who_runs_out_of_a_quota_in_bursts_is_left_alone_between_them() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| crate::testing::put(root.path(), name, text);
+        put("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        put("proc/7/cgroup", "0::/a\n");
+        let mut running = crate::system::Running::new(root.path());
+        let (mut aside, process) = (Aside::default(), ProcessId { tgid: 7, start: 1 });
+        let mut is_aside = |seconds: u64, throttles: u64| {
+            put("sys/fs/cgroup/a/cpu.stat", &format!("nr_throttled {throttles}\n"));
+            aside.is_grouped(&mut running, process, Nanos(seconds * 1_000_000_000))
+        };
+        // What was before is not known to be recent.
+        assert!(!is_aside(0, 5));
+        assert!(is_aside(10, 6));
+        assert_eq!([is_aside(20, 6), is_aside(69, 6), is_aside(79, 6)], [true, true, false]);
+        // Again, and within a minute once more: two minutes from then on.
+        assert_eq!([is_aside(90, 7), is_aside(149, 8)], [true; 2]);
+        assert_eq!([is_aside(268, 8), is_aside(278, 8)], [true, false]);
+        // However often: ten minutes at the most.
+        assert!((0..9).all(|time| is_aside(300 + 10 * time, 9 + time)));
+        assert_eq!([is_aside(979, 17), is_aside(989, 17)], [true, false]);
     }
 
     /// A fault on a huge page.

@@ -272,7 +272,7 @@ mod tests {
         };
         let act = |action: &Action, outcome| Event::Action { action: action.clone(), outcome };
         let gone = || Outcome::Skipped(SkipReason::Gone);
-        let checked = SkipReason::Checked { problem: "node 1 is full".into() };
+        let checked = SkipReason::Checked { problem: "node 1 is full".into(), short: None };
         let events = [
             state(false, true, Some(Waiting::Evidence { known: 1, busy: 2 })),
             act(&place(5, 1), Outcome::Done { moved: Pages(0) }),
