@@ -95,7 +95,8 @@ impl LiveMachine {
                         let left = || self.system.spare_reserve(to.node);
                         if !spare.takes(to.node.0, len.0.div_ceil(huge::BYTES), left) {
                             let problem = format!("node {} has no huge page to spare", to.node);
-                            outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem });
+                            outcomes[index] =
+                                Outcome::Skipped(SkipReason::Checked { problem, short: None });
                             return false;
                         }
                     }
