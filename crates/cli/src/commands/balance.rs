@@ -156,8 +156,8 @@ struct Runner {
     summary_file: Option<File>,
     verbose: bool,
     tuner: Option<Tuner>,
-    /// Pages of all faults so far.
-    fault_pages: u64,
+    /// What faults tell of memory so far.
+    seen: Seen,
     /// Memory of programs' own at the start.
     at_first: Anonymous,
     /// Local share that the log was told of last, while converged.
@@ -238,7 +238,7 @@ impl Runner {
             summary_file,
             verbose: args.verbose || only_says(args),
             tuner,
-            fault_pages: 0,
+            seen: Seen::default(),
             at_first,
             told: None,
             said: Vec::new(),
@@ -330,9 +330,9 @@ impl Runner {
 
     /// What was seen since the start; how much memory came, until faults tell what that is made of.
     fn seen(&self, turn: &Turn) -> Seen {
-        let (faults, storm) = (self.summary.faults, self.pace.is_storm());
+        let storm = self.pace.is_storm();
         let told = is_told(&turn.snapshot, |process| self.machine.told_of(process));
-        let seen = Seen { faults, pages: self.fault_pages, new_base: Bytes(0), storm, told };
+        let seen = Seen { new_base: Bytes(0), storm, told, ..self.seen };
         match seen.is_enough() {
             true => seen,
             false => Seen {
@@ -345,7 +345,7 @@ impl Runner {
     fn record(&mut self, turn: &Turn) {
         self.summary.turns += 1;
         self.summary.faults += turn.faults as u64;
-        self.fault_pages += turn.fault_pages.0;
+        self.seen.add(turn.faults as u64, turn.fault_pages.0);
         self.summary.pages_moved += turn.moved().0;
         let state = Event::State {
             strength_permille: turn.plan.strength_permille,
