@@ -322,14 +322,26 @@ fn closed_first(pipe: ChildStdin) -> ChildStdin {
 }
 
 fn supervise(journal: &Path) -> Result<Child> {
-    let mut command = supervisor(journal);
+    started(supervisor(journal))
+}
+
+/// Starts it, and hears it say that it is ready.
+fn started(mut command: Command) -> Result<Child> {
     let mut child = command.spawn().context("cannot start the supervisor")?;
     child.stdin = child.stdin.take().map(closed_first);
     let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut line).context("cannot hear the supervisor")?;
+    let output = child.stdout.take();
+    let heard = output.map_or(Ok(0), |output| BufReader::new(output).read_line(&mut line));
+    let ready = heard.context("cannot hear the supervisor").and_then(|_| {
+        anyhow::ensure!(line.trim() == "ready", "the supervisor does not start");
+        Ok(())
+    });
+    if let Err(error) = ready {
+        // Nobody else takes note of its end, and it is tried again and again.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
     }
-    anyhow::ensure!(line.trim() == "ready", "the supervisor does not start");
     Ok(child)
 }
 

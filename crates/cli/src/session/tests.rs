@@ -135,6 +135,20 @@ fn a_supervisor_that_was_killed_is_buried_and_another_started() {
 }
 
 #[test]
+fn a_supervisor_that_does_not_get_ready_is_ended_and_buried() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = dir.path().join("pid");
+    for says in ["echo no", "printf '\\377\\n'"] {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("echo $$ > {}; {says}; exec sleep 60", pid.display()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        started(command).unwrap_err();
+        let pid = std::fs::read_to_string(&pid).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "{says}");
+    }
+}
+
+#[test]
 fn a_supervisor_is_this_very_program_whatever_has_become_of_its_file() {
     let command = supervisor(Path::new("journal"));
     assert_eq!(command.get_program(), "/proc/self/exe");
