@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -31,9 +31,11 @@ use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Pulse, Session, tell};
 use crate::targets::{self, Targets};
 use crate::{interrupt, latencies, runs, traffic};
+use misread::Misread;
 use scan::Tuner;
 use voice::Voice;
 
+mod misread;
 mod others;
 mod scan;
 mod voice;
@@ -165,6 +167,7 @@ struct Runner {
     /// What the last turn came to, in words.
     said: Vec<String>,
     voice: Voice,
+    misread: Misread,
     pace: Pace,
     calm: Calm,
     pulse: Pulse,
@@ -243,6 +246,7 @@ impl Runner {
             told: None,
             said: Vec::new(),
             voice: Voice::default(),
+            misread: Misread::default(),
             pace: Pace::new(),
             calm: Calm::default(),
             pulse: session.pulse(),
@@ -270,27 +274,30 @@ impl Runner {
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
-                    if self.interrupted.load(Ordering::Relaxed) {
-                        return Ok(interrupt::code());
-                    }
-                    if let Some(status) = ended(child.as_deref_mut(), args)? {
-                        return Ok(code_of(status));
-                    }
+                    self.misread.turned();
                     let since = *deserted_since.get_or_insert_with(Instant::now);
                     if let Some(tuner) = self.tuner.as_mut().filter(|_| since.elapsed() > DESERTED)
                     {
                         tuner.rest(session, self.machine.topology())?;
                     }
-                    self.pulse.beat();
-                    std::thread::sleep(NAP);
+                    if let Some(code) = self.nap(child.as_deref_mut(), args)? {
+                        return Ok(code);
+                    }
                     continue;
                 }
                 Err(WorldError::NoTasks) => match child {
                     Some(child) => return Ok(code_of(child.wait()?)),
                     None => return Ok(ExitCode::SUCCESS),
                 },
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.misread.failed(error, clock::monotonic())?;
+                    if let Some(code) = self.nap(child.as_deref_mut(), args)? {
+                        return Ok(code);
+                    }
+                    continue;
+                }
             };
+            self.misread.turned();
             deserted_since = None;
             convergence.turned(clock::monotonic(), turn.changed(), turn.plan.converged, exited);
             self.summary.converged_at_ns = convergence.at().map(|at| at.0);
