@@ -190,12 +190,10 @@ impl Runner {
         let (mut latencies, most) = known.map(|known| (known.latencies, known.most)).unzip();
         latencies = latencies.filter(|_| parts.latencies);
         latencies.iter().for_each(|latencies| latencies.fill(&mut topology));
-        if tunes(args) {
-            scan::switch(session, true)?;
-        }
+        let tuner = tunes(args).then(|| Tuner::begin(session)).transpose()?;
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
-        let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
+        let tuner = tuner.map(|tuner| tuner.seek(session, &topology)).transpose()?;
         let accesses = sampled.is_any().then(|| numaherd_sampling::sampler(set_period)).flatten();
         let beside = match sampled.rest && accesses.is_some() {
             true => "; and samples of accesses",

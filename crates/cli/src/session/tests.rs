@@ -204,6 +204,26 @@ fn only_a_session_that_has_placed_somebody_has_something_to_keep() {
     session.pulse.end();
 }
 
+/// Else others would be told that the kernel's balancing is switched off.
+#[test]
+fn a_knob_that_was_refused_is_not_told_of_as_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut session, _told) = ending(&dir.path().join("refused"), "refused");
+    let path = PathBuf::from("/proc/sys/kernel/numa_balancing");
+    let mut change = |written: std::io::Result<()>| {
+        let write = || {
+            let (path, value) = (path.clone(), "0".into());
+            written.map_err(|source| KnobError::Refused { path, value, source })
+        };
+        let changed = session.change_knob(path.clone(), "1".into(), "0".into(), write);
+        let left = session.journal.0.borrow().left().unwrap().unwrap();
+        (changed.is_ok(), crate::living::has_switched_off(&left))
+    };
+    assert_eq!(change(Err(std::io::ErrorKind::PermissionDenied.into())), (false, false));
+    assert_eq!(change(Ok(())), (true, true));
+    session.pulse.end();
+}
+
 /// Who balances with `nohup` and logs out loses the folder that the journal is in.
 #[test]
 fn a_session_whose_journals_folder_is_gone_puts_everything_back() {
