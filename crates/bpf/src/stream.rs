@@ -235,11 +235,7 @@ struct Maps {
 
 impl Table for Maps {
     fn add(&mut self, tgid: u32) -> io::Result<bool> {
-        match self.watched.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY) {
-            Ok(()) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::TooBig => Ok(false),
-            Err(error) => Err(io_error(error)),
-        }
+        found_room(self.watched.update(&tgid.to_ne_bytes(), &[1], MapFlags::ANY))
     }
 
     fn remove(&mut self, tgid: u32) -> io::Result<()> {
@@ -252,6 +248,17 @@ impl Table for Maps {
     fn switch(&mut self, on: bool) -> io::Result<()> {
         let on = u32::from(on).to_ne_bytes();
         self.filter.update(&0_u32.to_ne_bytes(), &on, MapFlags::ANY).map_err(io_error)
+    }
+}
+
+/// Whether an entry was added. A kernel that has no memory for it now may have some later, as when the table is full.
+fn found_room(added: Result<(), libbpf_rs::Error>) -> io::Result<bool> {
+    match added {
+        Ok(()) => Ok(true),
+        Err(error) if matches!(error.kind(), ErrorKind::TooBig | ErrorKind::OutOfMemory) => {
+            Ok(false)
+        }
+        Err(error) => Err(io_error(error)),
     }
 }
 
@@ -304,6 +311,14 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+
+    #[test]
+    fn a_kernel_without_memory_for_an_entry_is_as_a_full_table() {
+        let room = |code: i32| found_room(Err(libbpf_rs::Error::from_raw_os_error(code))).ok();
+        // E2BIG, ENOMEM, EPERM.
+        assert_eq!([7, 12, 1].map(room), [Some(false), Some(false), None]);
+        assert!(found_room(Ok(())).unwrap());
+    }
 
     #[test]
     fn what_the_probe_refused_is_not_tried() {

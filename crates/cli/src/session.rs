@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use numaherd_linux::knobs::{self, Knob};
+use numaherd_linux::knobs::{self, Knob, KnobError};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::reserve;
 use numaherd_linux::sys::identity;
@@ -132,9 +132,25 @@ impl Session {
         }
         let found = knob.paths().iter().map(|path| root.join(path)).find(|path| path.exists());
         let Some(path) = found else { return Ok(()) };
-        let change = Change::Knob { path, before, after: value.into() };
-        self.journal.before(&change).context("cannot write the undo journal")?;
-        Ok(knobs::write(root, knob, value)?)
+        self.change_knob(path, before, value.into(), || knobs::write(root, knob, value))
+    }
+
+    /// Writes down what is about to become of a knob, and has it written; where that is refused, also that it stays.
+    fn change_knob(
+        &mut self,
+        path: PathBuf,
+        before: String,
+        after: String,
+        write: impl FnOnce() -> Result<(), KnobError>,
+    ) -> Result<()> {
+        const DOING: &str = "cannot write the undo journal";
+        let (stays, refused) = (before.clone(), after.clone());
+        let change = Change::Knob { path: path.clone(), before, after };
+        self.journal.before(&change).context(DOING)?;
+        let Err(error) = write() else { return Ok(()) };
+        let change = Change::Knob { path, before: refused, after: stays };
+        self.journal.before(&change).context(DOING)?;
+        Err(error.into())
     }
 
     /// Writes down that somebody we start is about to give a setting this value.
@@ -322,14 +338,26 @@ fn closed_first(pipe: ChildStdin) -> ChildStdin {
 }
 
 fn supervise(journal: &Path) -> Result<Child> {
-    let mut command = supervisor(journal);
+    started(supervisor(journal))
+}
+
+/// Starts it, and hears it say that it is ready.
+fn started(mut command: Command) -> Result<Child> {
     let mut child = command.spawn().context("cannot start the supervisor")?;
     child.stdin = child.stdin.take().map(closed_first);
     let mut line = String::new();
-    if let Some(output) = child.stdout.take() {
-        BufReader::new(output).read_line(&mut line).context("cannot hear the supervisor")?;
+    let output = child.stdout.take();
+    let heard = output.map_or(Ok(0), |output| BufReader::new(output).read_line(&mut line));
+    let ready = heard.context("cannot hear the supervisor").and_then(|_| {
+        anyhow::ensure!(line.trim() == "ready", "the supervisor does not start");
+        Ok(())
+    });
+    if let Err(error) = ready {
+        // Nobody else takes note of its end, and it is tried again and again.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(error);
     }
-    anyhow::ensure!(line.trim() == "ready", "the supervisor does not start");
     Ok(child)
 }
 

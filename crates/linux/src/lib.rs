@@ -30,6 +30,7 @@ pub mod system;
 pub mod task_counts;
 #[cfg(test)]
 mod testing;
+mod threads;
 pub mod topology;
 pub mod undo;
 pub mod universe;

@@ -5,11 +5,15 @@
 //! threads wait for each other loses as much. So each turn runs on another CPU than the one before.
 //!
 //! Only this thread's affinity is touched, and threads that it starts later inherit it; if someone
-//! else sets it meanwhile, that counts from then on.
+//! else sets it meanwhile, that counts from then on. CPUs that go offline vanish from it too, and that is nobody's
+//! word: they may come back.
+
+use std::path::Path;
 
 use numaherd_model::CpuSet;
 
 use crate::sys::affinity;
+use crate::topology;
 
 /// See the module.
 #[derive(Debug)]
@@ -31,23 +35,44 @@ impl Rotation {
     /// Has the calling thread go on elsewhere. Where that is refused it stays.
     pub fn step(&mut self) {
         let (Ok(current), Some(here)) = (affinity::get(0), affinity::current_cpu()) else { return };
-        if current != self.set {
-            self.allowed.clone_from(&current);
-        }
+        self.heed(&current, || topology::online(Path::new("/")).ok());
         let here: CpuSet = [here].into_iter().collect();
         let others = self.allowed.difference(&here);
-        self.set = if !others.is_empty() && affinity::set(0, &others).is_ok() {
-            // As the kernel has it, which leaves out what is offline.
-            affinity::get(0).unwrap_or(others)
-        } else {
-            current
+        self.set =
+            if !others.is_empty() && affinity::set(0, &others).is_ok() { others } else { current };
+    }
+
+    /// Takes for its owner's word what is neither what we set nor what hotplug left of that.
+    fn heed(&mut self, current: &CpuSet, online: impl FnOnce() -> Option<CpuSet>) {
+        let is_left = |online: CpuSet| {
+            let missing = self.set.difference(current);
+            current.is_subset(&self.set) && missing.intersection(&online).is_empty()
         };
+        if *current != self.set && !online().is_some_and(is_left) {
+            self.allowed.clone_from(current);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cpu_that_goes_offline_is_not_the_owners_word() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        let after = |current: &str, online: &str| {
+            let mut rotation = Rotation { allowed: cpus("0-3"), set: cpus("1-3") };
+            rotation.heed(&cpus(current), || Some(cpus(online)));
+            rotation.allowed
+        };
+        assert_eq!(after("1-3", "0-3"), cpus("0-3"));
+        assert_eq!(after("1-2", "0-2"), cpus("0-3"), "3 went offline");
+        // Of what is missing not all is offline, or something is new.
+        assert_eq!(after("1", "0-2"), cpus("1"));
+        assert_eq!(after("1-2", "0-3"), cpus("1-2"));
+        assert_eq!(after("0-2", "0-2"), cpus("0-2"));
+    }
 
     #[test]
     fn each_step_leads_elsewhere_and_the_owners_word_counts() {

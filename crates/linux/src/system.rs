@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::thread::Builder;
 
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology};
 
@@ -17,8 +18,8 @@ use crate::memory::zoneinfo;
 use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
 use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
-use crate::sys::{SysError, affinity, clock, priority};
-use crate::{ReadError, cgroup, cpu_time, knobs, reserve, respect, topology};
+use crate::sys::{SysError, affinity, clock};
+use crate::{ReadError, cgroup, cpu_time, knobs, reserve, respect, threads, topology};
 
 /// Tasks: who they are and where they may run.
 pub trait Tasks {
@@ -372,20 +373,8 @@ impl Memory for Running {
     /// Each lot in a thread of its own: a new thread starts on a CPU that has least to do, so that
     /// where all are busy, all lose alike.
     fn migrate_lots(&mut self, tgid: u32, lots: &[Lot]) -> Vec<Result<Vec<PageStatus>, SysError>> {
-        std::thread::scope(|scope| {
-            let spawn = |lot| {
-                scope.spawn(move || {
-                    // Whoever touches a page on its way waits for us.
-                    priority::go_first();
-                    migrate(tgid, lot)
-                })
-            };
-            let workers: Vec<_> = lots.iter().map(spawn).collect();
-            let answer = |worker: std::thread::ScopedJoinHandle<'_, _>| {
-                worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-            };
-            workers.into_iter().map(answer).collect()
-        })
+        // Whoever touches a page on its way waits for us.
+        threads::at_once(lots, Builder::new, |lot| migrate(tgid, lot))
     }
 }
 

@@ -258,6 +258,8 @@ impl Undoing<'_> {
             };
             let current = current.trim_end();
             if current == knob.original {
+                // Not made, and somebody else's word for all that.
+                self.undone.changed_since += usize::from(knob.original != knob.first);
                 continue;
             }
             if !knob.is_ours(current) {
@@ -278,8 +280,11 @@ impl Undoing<'_> {
 
 /// What a run made of a knob.
 struct KnobSet<'a> {
+    /// What was there before all.
+    first: &'a str,
+    /// What is to be there again: the last value that somebody else put there.
     original: &'a str,
-    /// Our values, but for the last.
+    /// Our values since, but for the last.
     earlier: BTreeSet<&'a str>,
     /// The last change: what was there, and what we were about to write.
     before: &'a str,
@@ -301,11 +306,17 @@ fn knobs_set(changes: &[(Nanos, Change)]) -> BTreeMap<&Path, KnobSet<'_>> {
         match knobs.get_mut(path.as_path()) {
             Some(knob) => {
                 knob.earlier.insert(knob.after);
+                if !knob.earlier.contains(before.as_str()) {
+                    // Somebody else has set it since, and that counts.
+                    knob.original = before;
+                    knob.earlier.clear();
+                }
                 (knob.before, knob.after) = (before, after);
             }
             None => {
                 let earlier = BTreeSet::new();
-                knobs.insert(path, KnobSet { original: before, earlier, before, after });
+                let (first, original) = (before, before);
+                knobs.insert(path, KnobSet { first, original, earlier, before, after });
             }
         }
     }

@@ -27,6 +27,9 @@ const YOUNG: Nanos = Nanos(3_000_000_000);
 /// memory. Guessed.
 const ENOUGH_FAULTS: u64 = 200;
 
+/// Faults from which on older ones count less and less. Guessed: hours of a converged run, and seconds of a busy one.
+const MOST_FAULTS: u64 = 100_000;
+
 /// Pages of a process that may fault in a millisecond once all has converged, or is well, at the most; and the part
 /// of a CPU that may go into their faults, or into moving huge ones to and fro between nodes that use them alike.
 const SLOW_FAULTS_A_MS: u64 = 1;
@@ -64,7 +67,7 @@ const OTHERS_PERMILLE: u32 = 100;
 /// for us than it would without.
 const KERNELS_MS: u64 = 1000;
 
-/// What was seen since the start.
+/// What was seen since the start; of very many faults, the later count the more.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// Faults.
@@ -81,6 +84,17 @@ pub struct Seen {
 }
 
 impl Seen {
+    /// Adds a turn's faults and the pages that they tell of. What memory is made of now would not show among the
+    /// faults of months.
+    pub fn add(&mut self, faults: u64, pages: u64) {
+        self.faults += faults;
+        self.pages += pages;
+        while self.faults > MOST_FAULTS {
+            self.faults /= 2;
+            self.pages /= 2;
+        }
+    }
+
     /// Whether faults tell what memory is made of. Of base pages only some are told of, each for several.
     #[must_use]
     pub fn is_enough(&self) -> bool {
@@ -448,6 +462,17 @@ mod tests {
         assert_eq!(Scan::Quick.after(&snapshot, &plan(false, 500), BASE), Scan::QuickBase(2048));
         snapshot.regions[0].len = Bytes(1 << 40);
         assert_eq!(Scan::Quick.after(&snapshot, &plan(true, 950), BASE), Scan::Slow(600_000));
+    }
+
+    #[test]
+    fn what_memory_was_made_of_long_ago_is_forgotten() {
+        let mut seen = Seen::default();
+        (0..100).for_each(|_| seen.add(1000, 1000));
+        assert_eq!((seen.faults, seen.pages), (100_000, 100_000), "all count");
+        (0..1000).for_each(|_| seen.add(1_000_000, 1_000_000));
+        assert!(seen.is_base() && seen.is_enough());
+        (0..100).for_each(|_| seen.add(1000, 512_000));
+        assert!(!seen.is_base() && seen.is_enough(), "{seen:?}");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -31,9 +31,11 @@ use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Pulse, Session, tell};
 use crate::targets::{self, Targets};
 use crate::{interrupt, latencies, runs, traffic};
+use misread::Misread;
 use scan::Tuner;
 use voice::Voice;
 
+mod misread;
 mod others;
 mod scan;
 mod voice;
@@ -156,8 +158,8 @@ struct Runner {
     summary_file: Option<File>,
     verbose: bool,
     tuner: Option<Tuner>,
-    /// Pages of all faults so far.
-    fault_pages: u64,
+    /// What faults tell of memory so far.
+    seen: Seen,
     /// Memory of programs' own at the start.
     at_first: Anonymous,
     /// Local share that the log was told of last, while converged.
@@ -165,6 +167,7 @@ struct Runner {
     /// What the last turn came to, in words.
     said: Vec<String>,
     voice: Voice,
+    misread: Misread,
     pace: Pace,
     calm: Calm,
     pulse: Pulse,
@@ -187,12 +190,10 @@ impl Runner {
         let (mut latencies, most) = known.map(|known| (known.latencies, known.most)).unzip();
         latencies = latencies.filter(|_| parts.latencies);
         latencies.iter().for_each(|latencies| latencies.fill(&mut topology));
-        if tunes(args) {
-            scan::switch(session, true)?;
-        }
+        let tuner = tunes(args).then(|| Tuner::begin(session)).transpose()?;
         let log = open_log(args.log.as_deref(), session)?;
         let (faults, evidence) = open_faults(args.no_bpf, args.command.is_empty());
-        let tuner = tunes(args).then(|| Tuner::start(session, &topology)).transpose()?;
+        let tuner = tuner.map(|tuner| tuner.seek(session, &topology)).transpose()?;
         let accesses = sampled.is_any().then(|| numaherd_sampling::sampler(set_period)).flatten();
         let beside = match sampled.rest && accesses.is_some() {
             true => "; and samples of accesses",
@@ -238,11 +239,12 @@ impl Runner {
             summary_file,
             verbose: args.verbose || only_says(args),
             tuner,
-            fault_pages: 0,
+            seen: Seen::default(),
             at_first,
             told: None,
             said: Vec::new(),
             voice: Voice::default(),
+            misread: Misread::default(),
             pace: Pace::new(),
             calm: Calm::default(),
             pulse: session.pulse(),
@@ -270,27 +272,30 @@ impl Runner {
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
-                    if self.interrupted.load(Ordering::Relaxed) {
-                        return Ok(interrupt::code());
-                    }
-                    if let Some(status) = ended(child.as_deref_mut(), args)? {
-                        return Ok(code_of(status));
-                    }
+                    self.misread.turned();
                     let since = *deserted_since.get_or_insert_with(Instant::now);
                     if let Some(tuner) = self.tuner.as_mut().filter(|_| since.elapsed() > DESERTED)
                     {
                         tuner.rest(session, self.machine.topology())?;
                     }
-                    self.pulse.beat();
-                    std::thread::sleep(NAP);
+                    if let Some(code) = self.nap(child.as_deref_mut(), args)? {
+                        return Ok(code);
+                    }
                     continue;
                 }
                 Err(WorldError::NoTasks) => match child {
                     Some(child) => return Ok(code_of(child.wait()?)),
                     None => return Ok(ExitCode::SUCCESS),
                 },
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.misread.failed(error, clock::monotonic())?;
+                    if let Some(code) = self.nap(child.as_deref_mut(), args)? {
+                        return Ok(code);
+                    }
+                    continue;
+                }
             };
+            self.misread.turned();
             deserted_since = None;
             convergence.turned(clock::monotonic(), turn.changed(), turn.plan.converged, exited);
             self.summary.converged_at_ns = convergence.at().map(|at| at.0);
@@ -330,9 +335,9 @@ impl Runner {
 
     /// What was seen since the start; how much memory came, until faults tell what that is made of.
     fn seen(&self, turn: &Turn) -> Seen {
-        let (faults, storm) = (self.summary.faults, self.pace.is_storm());
+        let storm = self.pace.is_storm();
         let told = is_told(&turn.snapshot, |process| self.machine.told_of(process));
-        let seen = Seen { faults, pages: self.fault_pages, new_base: Bytes(0), storm, told };
+        let seen = Seen { new_base: Bytes(0), storm, told, ..self.seen };
         match seen.is_enough() {
             true => seen,
             false => Seen {
@@ -345,7 +350,7 @@ impl Runner {
     fn record(&mut self, turn: &Turn) {
         self.summary.turns += 1;
         self.summary.faults += turn.faults as u64;
-        self.fault_pages += turn.fault_pages.0;
+        self.seen.add(turn.faults as u64, turn.fault_pages.0);
         self.summary.pages_moved += turn.moved().0;
         let state = Event::State {
             strength_permille: turn.plan.strength_permille,

@@ -135,6 +135,20 @@ fn a_supervisor_that_was_killed_is_buried_and_another_started() {
 }
 
 #[test]
+fn a_supervisor_that_does_not_get_ready_is_ended_and_buried() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = dir.path().join("pid");
+    for says in ["echo no", "printf '\\377\\n'"] {
+        let mut command = Command::new("sh");
+        command.arg("-c").arg(format!("echo $$ > {}; {says}; exec sleep 60", pid.display()));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        started(command).unwrap_err();
+        let pid = std::fs::read_to_string(&pid).unwrap();
+        assert!(!Path::new("/proc").join(pid.trim()).exists(), "{says}");
+    }
+}
+
+#[test]
 fn a_supervisor_is_this_very_program_whatever_has_become_of_its_file() {
     let command = supervisor(Path::new("journal"));
     assert_eq!(command.get_program(), "/proc/self/exe");
@@ -187,6 +201,26 @@ fn only_a_session_that_has_placed_somebody_has_something_to_keep() {
     };
     session.journal().before(&affinity).unwrap();
     assert!(session.has_placed());
+    session.pulse.end();
+}
+
+/// Else others would be told that the kernel's balancing is switched off.
+#[test]
+fn a_knob_that_was_refused_is_not_told_of_as_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut session, _told) = ending(&dir.path().join("refused"), "refused");
+    let path = PathBuf::from("/proc/sys/kernel/numa_balancing");
+    let mut change = |written: std::io::Result<()>| {
+        let write = || {
+            let (path, value) = (path.clone(), "0".into());
+            written.map_err(|source| KnobError::Refused { path, value, source })
+        };
+        let changed = session.change_knob(path.clone(), "1".into(), "0".into(), write);
+        let left = session.journal.0.borrow().left().unwrap().unwrap();
+        (changed.is_ok(), crate::living::has_switched_off(&left))
+    };
+    assert_eq!(change(Err(std::io::ErrorKind::PermissionDenied.into())), (false, false));
+    assert_eq!(change(Ok(())), (true, true));
     session.pulse.end();
 }
 

@@ -45,8 +45,7 @@ pub fn balance(sim: &mut Sim, placement: impl Placement, tunes: bool) -> Result<
         convergence.turned(sim.time(), turn.changed(), turn.plan.converged, exited);
         balanced.converged = convergence.at();
         balanced.moves.extend(moves::told(turn.snapshot.time, &turn.plan.actions, &turn.outcomes));
-        seen.faults += turn.faults as u64;
-        seen.pages += turn.fault_pages.0;
+        seen.add(turn.faults as u64, turn.fault_pages.0);
         seen.storm = pace.is_storm();
         seen.told = is_told(&turn.snapshot, |process| sim.told_of(process));
         sim.settle(calm.turned(&turn, seen.storm));

@@ -23,22 +23,20 @@ pub fn in_force_on(system: &mut dyn System, changes: &[(Nanos, Change)]) -> Vec<
     needed.into_iter().map(|line| changes[line].clone()).collect()
 }
 
-/// Of each knob the first change, for what was there, the last, and, if that was not made, what was there
-/// then.
+/// Of each knob the change that tells what somebody else had put there last, the first since with each of our
+/// values, by which later ones are told from others', and the last.
 fn knobs(changes: &[(Nanos, Change)]) -> BTreeSet<usize> {
-    let mut by_path: BTreeMap<&Path, Vec<(usize, &str, &str)>> = BTreeMap::new();
+    let mut by_path: BTreeMap<&Path, (BTreeMap<&str, usize>, usize)> = BTreeMap::new();
     for (line, (_, change)) in changes.iter().enumerate() {
-        if let Change::Knob { path, before, after } = change {
-            by_path.entry(path).or_default().push((line, before, after));
+        let Change::Knob { path, before, after } = change else { continue };
+        let (ours, last) = by_path.entry(path).or_default();
+        if !ours.contains_key(before.as_str()) {
+            ours.clear();
         }
+        ours.entry(after).or_insert(line);
+        *last = line;
     }
-    let mut needed = BTreeSet::new();
-    for knob in by_path.values() {
-        let Some(((last, before, _), earlier)) = knob.split_last() else { continue };
-        let there = earlier.iter().rev().find(|(.., after)| after == before);
-        needed.extend([knob[0].0, *last].into_iter().chain(there.map(|there| there.0)));
-    }
-    needed
+    by_path.into_values().flat_map(|(ours, last)| ours.into_values().chain([last])).collect()
 }
 
 /// Of each task that lives the last change; of the last of all, which may not have been made, also the one

@@ -147,6 +147,35 @@ fn a_knob_whose_last_change_was_not_made_goes_back_too() {
     assert_eq!(std::fs::read_to_string(path("theirs")).unwrap(), "7\n");
 }
 
+/// Also where no more of the journal is kept than is needed.
+#[test]
+fn what_somebody_else_made_of_a_knob_meanwhile_is_what_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("knob");
+    let knob = |(before, after): (&str, &str)| {
+        let (before, after) = (before.to_string(), after.to_string());
+        (Nanos(0), Change::Knob { path: path.clone(), before, after })
+    };
+    let values = [("60", "1"), ("1", "2"), ("30", "1"), ("1", "4"), ("4", "2"), ("2", "8")];
+    let changes = values.map(knob);
+    // Written down one after another; what was left out is missed at none of them.
+    let mut kept = Vec::new();
+    for (nth, change) in changes.iter().enumerate() {
+        kept.push(change.clone());
+        kept = in_force("/".as_ref(), &kept);
+        for changes in [&changes[..=nth], &kept] {
+            std::fs::write(&path, values[nth].1).unwrap();
+            assert_eq!(undo("/".as_ref(), trail(changes, None), false).knobs, 1);
+            let original = if nth < 2 { "60" } else { "30" };
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), original, "{nth}");
+        }
+    }
+    // The last was not made.
+    std::fs::write(&path, "2").unwrap();
+    assert_eq!(undo("/".as_ref(), trail(&kept, None), false).knobs, 1);
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "30");
+}
+
 /// As where debugfs is not mounted: nobody changed it, and it is to be put back once it is there.
 #[test]
 fn a_knob_that_cannot_be_read_is_told_and_not_taken_for_changed() {

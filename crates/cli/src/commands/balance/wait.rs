@@ -8,7 +8,7 @@ use anyhow::Result;
 use numaherd_control::controller::Turn;
 use numaherd_linux::live::Queue;
 use numaherd_linux::sys::clock;
-use numaherd_model::{Nanos, Snapshot};
+use numaherd_model::{Nanos, Snapshot, WorldError};
 
 use super::{NAP, Runner, code_of, ended};
 use crate::args::Balance;
@@ -38,15 +38,16 @@ impl Runner {
             false => SHORT_NAP,
         };
         while let Some(left) = until.checked_duration_since(Instant::now()) {
-            self.pulse.beat();
-            if self.interrupted.load(Ordering::Relaxed) {
-                return Ok(Some(interrupt::code()));
-            }
-            if let Some(status) = ended(child.as_deref_mut(), args)? {
-                return Ok(Some(code_of(status)));
+            if let Some(code) = self.is_over(child.as_deref_mut(), args)? {
+                return Ok(Some(code));
             }
             let waited = Nanos(begun.elapsed().as_nanos() as u64);
-            if self.is_called(turn, waited, exited)? || watches && self.is_squeezed(waited)? {
+            let called = self.is_called(turn, waited, exited);
+            if self.or_not(called)? {
+                break;
+            }
+            let squeezed = if watches { self.is_squeezed(waited) } else { Ok(false) };
+            if self.or_not(squeezed)? {
                 break;
             }
             std::thread::sleep(left.min(nap));
@@ -54,8 +55,31 @@ impl Runner {
         Ok(None)
     }
 
+    /// Waits a little, where there was no turn to wait after; answers how it ends, if it does.
+    pub fn nap(&mut self, child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitCode>> {
+        if let Some(code) = self.is_over(child, args)? {
+            return Ok(Some(code));
+        }
+        std::thread::sleep(NAP);
+        Ok(None)
+    }
+
+    /// Tells that we live; answers how it ends, if it does.
+    fn is_over(&mut self, child: Option<&mut Child>, args: &Balance) -> Result<Option<ExitCode>> {
+        self.pulse.beat();
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Ok(Some(interrupt::code()));
+        }
+        Ok(ended(child, args)?.map(code_of))
+    }
+
+    /// The same as what was found out; where that could not be read, no.
+    fn or_not(&mut self, found: Result<bool, WorldError>) -> Result<bool> {
+        found.or_else(|error| self.misread.passed_over(error).map(|()| false))
+    }
+
     /// Whether something is worth a look, after so long.
-    fn is_called(&mut self, turn: &Turn, waited: Nanos, exited: u64) -> Result<bool> {
+    fn is_called(&mut self, turn: &Turn, waited: Nanos, exited: u64) -> Result<bool, WorldError> {
         let heard = self.machine.listen()?;
         let wakes = match turn.is_settled() {
             true => self.controller.is_stirred(heard),
@@ -71,7 +95,7 @@ impl Runner {
     }
 
     /// Whether somebody waits for a CPU where we hold them and that is worth a look, after so long.
-    fn is_squeezed(&mut self, waited: Nanos) -> Result<bool> {
+    fn is_squeezed(&mut self, waited: Nanos) -> Result<bool, WorldError> {
         Ok(match self.machine.queue()? {
             Queue::Waits => self.pace.queues_wake(clock::monotonic(), waited),
             Queue::Calm => {
