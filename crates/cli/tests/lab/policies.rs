@@ -42,7 +42,7 @@ fn pages_are_where_they_were_bound() {
         "n={}
         printf 'anon a 16p\\nbind a interleave:0-1\\ntouch a\\nwhere a\\nmigrate 0 1\\nwhere a\\nmigrate a 0 4p 0\\nwhere a\\n' | $n memtoy --strict > toy
         $n bench pft -m 32m -t 3 -p -S -o json > pft
-        $n bench migration -m 2m -t 2 --runs 1 --callgraph --html moving.html -o json > moving
+        $n bench migration -m 8m -t 2 --runs 1 --callgraph --html moving.html -o json > moving
         $n bench migration -m 9g -t 2 2> full; $n bench migration --from 1 --to 1 2> nowhere
         $n run --weights 0=3,1=1 -w 0-1 sh -c 'cat /sys/kernel/mm/mempolicy/weighted_interleave/node0; exec numactl --show' > shown
         $n run --weights 0=7 -w 0-1 > /dev/null 2>&1; cat /sys/kernel/mm/mempolicy/weighted_interleave/node0 > kept",
