@@ -79,23 +79,20 @@ fn find(run: &OsStr) -> Result<PathBuf> {
         return Err(std::io::Error::from(ErrorKind::PermissionDenied))
             .with_context(|| format!("cannot read {}: be its owner or root", path.display()));
     }
-    let folder = runs::folder();
-    runs::check(&folder)?;
-    let kept = runs::kept(&folder);
+    runs::check(&runs::folder())?;
+    let folders = runs::folders();
+    let kept = runs::kept(&folders);
+    let folders: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let folders = folders.join(" or ");
     if run == "last" {
         let last = kept.last().cloned();
-        return last
-            .with_context(|| format!("no run in {}: balance has not run", folder.display()));
+        return last.with_context(|| format!("no run in {folders}: balance has not run"));
     }
     let found = kept.iter().find(|path| path.file_stem().is_some_and(|stem| stem == run)).cloned();
     found.with_context(|| {
         let newest = kept.iter().rev().take(3).filter_map(|path| path.file_stem());
         let newest: Vec<_> = newest.map(|stem| stem.to_string_lossy().into_owned()).collect();
         let have = if newest.is_empty() { "none".into() } else { newest.join(", ") };
-        format!(
-            "no file and no run '{}' in {} (newest: {have})",
-            run.to_string_lossy(),
-            folder.display()
-        )
+        format!("no file and no run '{}' in {folders} (newest: {have})", run.to_string_lossy())
     })
 }
