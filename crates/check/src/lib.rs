@@ -302,9 +302,9 @@ struct Planned<'a> {
     tasks: BTreeSet<TaskId>,
     regions: BTreeSet<RegionId>,
     arriving: BTreeMap<NodeId, u64>,
-    load: BTreeMap<NodeId, usize>,
-    capacity: BTreeMap<NodeId, usize>,
-    /// The same of tasks whose owner allows them these CPUs, where they are some of a node's and not all.
+    /// All tasks.
+    all: Pool,
+    /// Those whose owner allows them these CPUs, where they are some of a node's and not all.
     pools: BTreeMap<&'a CpuSet, Pool>,
 }
 
@@ -344,29 +344,27 @@ impl<'a> Planned<'a> {
             tasks: BTreeSet::new(),
             regions: BTreeSet::new(),
             arriving: BTreeMap::new(),
-            load,
-            capacity: capacity(snapshot, claims),
+            all: Pool { load, capacity: capacity(snapshot, claims) },
             pools,
         }
     }
 
     /// That a node has more busy tasks than it may have, of all or of those that may use a task's CPUs, if it has.
     fn overloaded(&self, task: &Task, node: NodeId) -> Option<Problem> {
-        let pool = self.pools.get(&task.cpus_owner).map(|pool| (&pool.load, &pool.capacity));
-        let all = std::iter::once((&self.load, &self.capacity)).chain(pool);
-        let counts = |(load, capacity): (&BTreeMap<NodeId, usize>, &BTreeMap<NodeId, usize>)| {
-            [load, capacity].map(|of| of.get(&node).copied().unwrap_or(0))
+        let pools = std::iter::once(&self.all).chain(self.pools.get(&task.cpus_owner));
+        let counts = |pool: &Pool| {
+            [&pool.load, &pool.capacity].map(|of| of.get(&node).copied().unwrap_or(0))
         };
-        let [tasks, capacity] = all.map(counts).find(|[tasks, capacity]| tasks > capacity)?;
+        let [tasks, capacity] = pools.map(counts).find(|[tasks, capacity]| tasks > capacity)?;
         Some(Problem::Overloaded { node, tasks, capacity })
     }
 
     /// A task is counted elsewhere.
     fn shift(&mut self, task: &Task, from: NodeId, to: NodeId) {
-        let pool = self.pools.get_mut(&task.cpus_owner).map(|pool| &mut pool.load);
-        for load in std::iter::once(&mut self.load).chain(pool) {
-            *load.entry(from).or_default() -= 1;
-            *load.entry(to).or_default() += 1;
+        let pool = self.pools.get_mut(&task.cpus_owner);
+        for pool in std::iter::once(&mut self.all).chain(pool) {
+            *pool.load.entry(from).or_default() -= 1;
+            *pool.load.entry(to).or_default() += 1;
         }
     }
 }
@@ -387,11 +385,9 @@ impl Pool {
 
     /// With more tasks than CPUs each node may have its fair part of them, rounded up.
     fn share_out(&mut self) {
-        let (claims, all): (usize, usize) =
-            (self.load.values().sum(), self.capacity.values().sum());
-        if claims > all {
-            let all = all.max(1);
-            self.capacity.values_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
+        let claims: usize = self.load.values().sum();
+        if claims > self.capacity.values().sum() {
+            fair_parts(&mut self.capacity, claims);
         }
     }
 }
@@ -411,10 +407,15 @@ fn capacity(snapshot: &Snapshot, claims: usize) -> BTreeMap<NodeId, usize> {
         if room.values().all(|&free| free == 0) {
             room = nodes.iter().map(|node| (node.id, node.cpus.len())).collect();
         }
-        let all = room.values().sum::<usize>().max(1);
-        room.values_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
+        fair_parts(&mut room, claims);
     }
     room
+}
+
+/// The fair part of so many tasks that each node gets by its room, rounded up.
+fn fair_parts(room: &mut BTreeMap<NodeId, usize>, claims: usize) {
+    let all = room.values().sum::<usize>().max(1);
+    room.values_mut().for_each(|part| *part = (claims * *part).div_ceil(all));
 }
 
 #[cfg(test)]

@@ -110,6 +110,11 @@ impl<'a> Assignment<'a> {
         &self.load
     }
 
+    /// The same of each pool.
+    pub fn pools(&self) -> &PoolLoads {
+        &self.pools
+    }
+
     /// The same tasks by index, in no order.
     pub fn members(&self, node: usize) -> &[usize] {
         &self.members[node]

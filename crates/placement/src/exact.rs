@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use crate::assignment::Assignment;
-use crate::demand::{Bundle, Demand, FEW_NODES, PoolLoads};
+use crate::demand::{Bundle, Demand, FEW_NODES, PoolLoads, Pools};
 
 /// Tasks up to which a problem is small.
 const MOST_TASKS: usize = 12;
@@ -45,8 +45,8 @@ pub fn improve(demand: &Demand, found: &Assignment, task_cost: u64) -> Option<Ve
         task_cost,
         at: found.at().to_vec(),
         load: found.load().to_vec(),
-        pools: demand.pools.loads(&demand.tasks, found.at()),
-        found: demand.pools.loads(&demand.tasks, found.at()),
+        pools: found.pools().clone(),
+        most_pools: demand.pools.at_least(found.pools()),
         prices,
         best: None,
         bound: found.total() + scattered,
@@ -171,9 +171,9 @@ struct Search<'a> {
     task_cost: u64,
     at: Vec<usize>,
     load: Vec<usize>,
-    /// The same of each pool, and with what was found.
+    /// The same of each pool, and the most that there may be.
     pools: PoolLoads,
-    found: PoolLoads,
+    most_pools: Pools,
     /// Of each bundle.
     prices: Vec<Price<'a>>,
     best: Option<Vec<usize>>,
@@ -214,9 +214,8 @@ impl Search<'_> {
         for node in 0..self.demand.nodes.len() {
             let room = self.load[node] + claims <= self.limits[node].max(claims)
                 && self.crowd + self.crowds(node, claims) <= self.most_crowd;
-            let room = room
-                && (claims == 0
-                    || self.pools.has_room_as(&self.found, &self.demand.pools, who.pool, node));
+            let room =
+                room && (claims == 0 || self.pools.has_room(&self.most_pools, who.pool, node));
             let carries = self.traffic[node] + who.traffic <= self.most_traffic[node];
             if room && carries && !self.demand.cpus(task, node).is_empty() {
                 let cost = if node == who.now { 0 } else { self.task_cost };

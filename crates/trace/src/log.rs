@@ -95,8 +95,10 @@ impl RunLog {
     }
 
     fn append(&mut self, event: Event) -> io::Result<()> {
-        let line = self.line(&event)?;
-        let opening = self.opening.get_or_insert(event).clone();
+        if self.opening.is_none() {
+            self.opening = Some(event.clone());
+        }
+        let line = self.line(event)?;
         let is_long = self.bytes + line.len() as u64 > MOST_BYTES / 2;
         if let Some(path) = self.path.as_ref().filter(|_| is_long) {
             match std::fs::rename(path, put_aside(path)) {
@@ -106,15 +108,17 @@ impl RunLog {
             }
             self.file = Some(create_private(path)?);
             self.bytes = 0;
-            let opening = self.line(&opening)?;
-            self.write(&opening)?;
+            if let Some(opening) = self.opening.clone() {
+                let opening = self.line(opening)?;
+                self.write(&opening)?;
+            }
         }
         self.write(&line)
     }
 
-    fn line(&self, event: &Event) -> io::Result<String> {
+    fn line(&self, event: Event) -> io::Result<String> {
         let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
-        Line { v: VERSION, t, event: event.clone() }.text()
+        Line { v: VERSION, t, event }.text()
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {

@@ -297,8 +297,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let worth_it = most.is_some_and(|most| most >= WORTH) && moves;
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
     let machine = machine(None)?;
-    let cared = machine.balance_of(pid);
-    let command = (worth_it && cared.is_none()).then(|| balance(pid, &machine));
+    let command = if worth_it { balance(pid, &machine) } else { None };
     let bytes_to_move = told.pages * snapshot.page_size.0;
     let text = match (open, counted) {
         (true, Some((stalls, most))) if worth_it => unsure(stalls, most.high),
@@ -308,7 +307,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
             text(&told, worth, bytes_to_move, move_seconds)
         }
     };
-    let text = text + &looked_after(cared);
+    let text = text + &looked_after(pid, &machine);
     Ok(Advice {
         pid,
         evidence,

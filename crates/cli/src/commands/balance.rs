@@ -19,9 +19,7 @@ use numaherd_linux::rotation::Rotation;
 use numaherd_linux::sys::perf::set_period;
 use numaherd_linux::sys::priority::{go_first, politely};
 use numaherd_linux::sys::{clock, pages};
-use numaherd_model::{
-    Action, Bytes, FaultSource, Nanos, Outcome, ProcessId, Waiting, WorldError, counted,
-};
+use numaherd_model::{Bytes, FaultSource, Nanos, ProcessId, Waiting, WorldError, counted};
 use numaherd_placement::{Herd, Mechanisms, Seen, herd, is_told, lost, mechanisms};
 use numaherd_trace::{Event, RunLog};
 use serde::{Deserialize, Serialize};
@@ -368,7 +366,7 @@ impl Runner {
         self.told = turn.plan.converged.then_some(turn.plan.strength_permille);
         let mut said = Vec::new();
         for (action, outcome) in turn.plan.actions.iter().zip(&turn.outcomes) {
-            if matches!((action, outcome), (Action::PlaceTask { .. }, Outcome::Done { .. })) {
+            if voice::is_placed(action, outcome) {
                 self.summary.tasks_placed += 1;
             }
             let told = format!("{action} [{outcome}]");

@@ -91,24 +91,24 @@ impl LiveMachine {
                     let Action::MovePages { region, len, .. } = actions[index] else {
                         return false;
                     };
-                    if self.accesses.is_of_reserve(process, region.start) {
-                        let left = || self.system.spare_reserve(to.node);
-                        if !spare.takes(to.node.0, len.0.div_ceil(huge::BYTES), left) {
-                            let problem = format!("node {} has no huge page to spare", to.node);
-                            outcomes[index] =
-                                Outcome::Skipped(SkipReason::Checked { problem, short: None });
-                            return false;
-                        }
-                    }
                     let most = len.pages(pages::size()).0;
-                    let fits = *room >= most;
-                    *room -= if fits { most } else { 0 };
-                    if !fits {
-                        let problem = format!("node {} has become short of memory", to.node);
-                        let short = Some(to.node);
-                        outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem, short });
-                    }
-                    fits
+                    let is_short = *room < most;
+                    let left = || self.system.spare_reserve(to.node);
+                    let huge = len.0.div_ceil(huge::BYTES);
+                    let what = if is_short {
+                        "has become short of memory"
+                    } else if self.accesses.is_of_reserve(process, region.start)
+                        && !spare.takes(to.node.0, huge, left)
+                    {
+                        "has no huge page to spare"
+                    } else {
+                        *room -= most;
+                        return true;
+                    };
+                    let problem = format!("node {} {what}", to.node);
+                    let short = is_short.then_some(to.node);
+                    outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem, short });
+                    false
                 });
             }
             let range = |&index: &usize| match actions[index] {

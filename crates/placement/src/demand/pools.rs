@@ -46,6 +46,14 @@ impl Pools {
         Pools(cpus.into_iter().zip(claims).map(room).collect())
     }
 
+    /// As many, or as many as a node holds already.
+    pub fn at_least(&self, held: &PoolLoads) -> Pools {
+        let most = |(rooms, held): (&Vec<usize>, &Vec<usize>)| {
+            rooms.iter().zip(held).map(|(&room, &held)| room.max(held)).collect()
+        };
+        Pools(self.0.iter().zip(&held.0).map(most).collect())
+    }
+
     /// So many on each node, with tasks where `at` says.
     pub fn loads(&self, tasks: &[DemandTask], at: &[usize]) -> PoolLoads {
         let mut loads = PoolLoads(self.0.iter().map(|rooms| vec![0; rooms.len()]).collect());
@@ -73,11 +81,6 @@ impl PoolLoads {
     /// Whether a node may hold one more of a pool.
     pub fn has_room(&self, pools: &Pools, pool: PoolOf, node: usize) -> bool {
         pool.is_none_or(|pool| self.0[pool][node] < pools.0[pool][node])
-    }
-
-    /// Whether it may hold one more where it was no more than it held then.
-    pub fn has_room_as(&self, then: &PoolLoads, pools: &Pools, pool: PoolOf, node: usize) -> bool {
-        pool.is_none_or(|pool| self.0[pool][node] < pools.0[pool][node].max(then.0[pool][node]))
     }
 
     /// Whether a node holds more of a pool than it may.

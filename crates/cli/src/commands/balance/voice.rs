@@ -89,9 +89,7 @@ impl Voice {
 
     /// Whether the first task of all was placed.
     fn places_first(&mut self, actions: &[Action], outcomes: &[Outcome]) -> bool {
-        let placed = |(action, outcome): (&Action, &Outcome)| {
-            matches!((action, outcome), (Action::PlaceTask { .. }, Outcome::Done { .. }))
-        };
+        let placed = |(action, outcome)| is_placed(action, outcome);
         let first = !self.placed && actions.iter().zip(outcomes).any(placed);
         self.placed |= first;
         first
@@ -109,6 +107,11 @@ impl Voice {
         self.short.extend(found.iter().map(|node| (*node, now)));
         found
     }
+}
+
+/// Whether a task was placed.
+pub fn is_placed(action: &Action, outcome: &Outcome) -> bool {
+    matches!((action, outcome), (Action::PlaceTask { .. }, Outcome::Done { .. }))
 }
 
 /// Those that were not there before.

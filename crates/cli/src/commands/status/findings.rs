@@ -39,7 +39,7 @@ pub struct UnderWay {
 
 impl Machine {
     /// The balance under way that looks after a process.
-    pub fn balance_of(&self, pid: u32) -> Option<&UnderWay> {
+    fn balance_of(&self, pid: u32) -> Option<&UnderWay> {
         self.balances.iter().find(|balance| balance.looks_after.contains(&pid))
     }
 }
@@ -188,15 +188,14 @@ fn on_process(row: &Row<'_>, seen: &Seen, machine: &Machine) -> Vec<Finding> {
         }
         Some(value) => {
             let most = row.lost.map_or(0.0, |lost| lost.high);
-            let cared = machine.balance_of(pid);
             let text = format!(
                 "{name}: only {} of its memory use is local, {}; it loses up to {} of its time{}",
                 percent(value),
                 where_it_is(row),
                 percent(most),
-                looked_after(cared)
+                looked_after(pid, machine)
             );
-            found.push(say(text, cared.is_none().then(|| balance(pid, machine))));
+            found.push(say(text, balance(pid, machine)));
         }
         None => found.push(open_question(row, local, seen, machine)),
     }
@@ -218,7 +217,6 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
         percent(high)
     );
     let sudo = if machine.root { "" } else { "sudo " };
-    let cared = machine.balance_of(pid);
     let command = match (&seen.no_faults, machine.numa_balancing) {
         _ if local.coverage < COVERED => None,
         (_, None) => {
@@ -227,7 +225,7 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
         }
         (_, Some(mode)) if mode & 1 == 0 => {
             text += "; kernel.numa_balancing is off, so there are no faults to sample";
-            cared.is_none().then(|| balance(pid, machine))
+            balance(pid, machine)
         }
         (Some(reason), _) => {
             text += &format!("; faults cannot be sampled: {reason}");
@@ -241,21 +239,26 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
             Some(format!("{sudo}numaherd status -p {pid} --sample {seconds}"))
         }
     };
-    text += &looked_after(cared);
+    text += &looked_after(pid, machine);
     Finding { pid: Some(pid), text, command }
 }
 
-/// That a balance under way looks after it, if one does: another would be refused.
-pub fn looked_after(by: Option<&UnderWay>) -> String {
+/// That a balance under way looks after it, if one does.
+pub fn looked_after(pid: u32, machine: &Machine) -> String {
+    let by = machine.balance_of(pid);
     by.map_or(String::new(), |by| format!("; run {} looks after it", by.run))
 }
 
-/// The command that brings a process and its memory together. Without the kernel's balancing
-/// there are no faults to go by, and `--tune-kernel` switches it on.
-pub fn balance(pid: u32, machine: &Machine) -> String {
+/// The command that brings a process and its memory together; none where a balance under way looks after it, beside
+/// which another would be refused. Without the kernel's balancing there are no faults to go by, and `--tune-kernel`
+/// switches it on.
+pub fn balance(pid: u32, machine: &Machine) -> Option<String> {
+    if machine.balance_of(pid).is_some() {
+        return None;
+    }
     let sudo = if machine.root { "" } else { "sudo " };
     let off = machine.numa_balancing.is_some_and(|mode| mode & 1 == 0);
-    format!("{sudo}numaherd balance {}-p {pid}", if off { "--tune-kernel " } else { "" })
+    Some(format!("{sudo}numaherd balance {}-p {pid}", if off { "--tune-kernel " } else { "" }))
 }
 
 fn where_it_is(row: &Row<'_>) -> String {
