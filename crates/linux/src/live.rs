@@ -147,7 +147,7 @@ impl LiveMachine {
     }
 
     /// Looks after these processes and their descendants too, and after those that are `busy` with whom
-    /// they give birth to. Whoever is looked after stays so until it ends: what its owner allowed is known
+    /// they give birth to. Whoever has a placed thread stays so until it ends: what its owner allowed is known
     /// only here.
     pub fn retarget(
         &mut self,
@@ -368,7 +368,7 @@ impl Observe for LiveMachine {
         }
         let common = match &mut self.objects {
             Some(objects) => {
-                let found = objects.common(self.system.as_mut(), processes.iter().copied(), now);
+                let found = objects.common(self.system.as_mut(), &processes, now);
                 found.map_err(read_error)?.to_vec()
             }
             None => Vec::new(),

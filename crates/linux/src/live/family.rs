@@ -1,5 +1,6 @@
 //! Whose tasks are looked after: processes that were named, and their descendants; and processes that were
-//! found busy, with those that are born of them from then on. For as long as they live; never ourselves.
+//! found busy, with those that are born of them from then on. Named ones for as long as they live, and busy ones until
+//! they have long been idle with no thread placed; never ourselves.
 //!
 //! Who was there before a process was found busy is nobody that it works with: all descend from process 1,
 //! and whoever logged in from sshd. But who is born of it later may be born with a mask of ours, and is
@@ -25,6 +26,11 @@ use crate::system::System;
 /// How long it may be that only pids told that nobody was born: who restores a process that was saved chooses its pid.
 const TRUSTED: Nanos = Nanos(1_000_000_000);
 
+/// How long whoever was busy is kept that is no longer, and of whom nobody is placed: every look reads what each thread
+/// does, and a host has hundreds of services that were busy once. What is known of its memory is lost with it, so it
+/// is long. Guessed.
+const KEPT: Nanos = Nanos(300_000_000_000);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Family {
@@ -33,6 +39,8 @@ pub struct Family {
     known: BTreeMap<ProcessId, Bond>,
     /// Busy ones whose children were ours at the last look.
     bearing: BTreeSet<ProcessId>,
+    /// Since when busy ones are idle, with no thread placed.
+    idle: BTreeMap<ProcessId, Nanos>,
     /// Who is never looked after, nor anybody for descending from it.
     except: Option<u32>,
     /// The newest pid at the last look.
@@ -74,7 +82,7 @@ impl Family {
         self.except = Some(tgid);
     }
 
-    /// Names others, and tells who is busy. Whoever was found stays so until it ends.
+    /// Names others, and tells who is busy.
     pub fn retarget(
         &mut self,
         targets: impl IntoIterator<Item = ProcessId>,
@@ -122,11 +130,30 @@ impl Family {
             self.searched = Some(now);
         }
         bonds.retain(|process, _| found.get(&process.tgid).is_some_and(|one| one.id == *process));
+        self.release(&mut bonds, now, &placed);
         found.retain(|_, member| bonds.contains_key(&member.id));
         let changed = !bonds.keys().eq(self.known.keys());
         self.bearing = self.bearing(&bonds, &placed);
         self.known = bonds;
         Ok((found.into_values().collect(), changed))
+    }
+
+    /// Lets go of those that came for being busy and have been idle for long.
+    fn release(
+        &mut self,
+        bonds: &mut BTreeMap<ProcessId, Bond>,
+        now: Nanos,
+        placed: &impl Fn(&ProcessId) -> bool,
+    ) {
+        let busy = self.bearing(bonds, placed);
+        let is_idle = |process: &ProcessId, bond: &Bond| {
+            matches!(bond, Bond::Since(_)) && !busy.contains(process)
+        };
+        self.idle
+            .retain(|process, _| bonds.get(process).is_some_and(|bond| is_idle(process, bond)));
+        bonds.retain(|process, bond| {
+            !is_idle(process, bond) || now.since(*self.idle.entry(*process).or_insert(now)) < KEPT
+        });
     }
 
     /// Those of the busy whose children are ours.

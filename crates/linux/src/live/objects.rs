@@ -1,37 +1,54 @@
 //! Which memory several processes in our care map: remembered for a while, since asking costs a file a
 //! process.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_model::{Nanos, ObjectId, ProcessId, SharedRange};
 
 use crate::ReadError;
-use crate::system::System;
+use crate::memory::maps::ObjectRange;
+use crate::system::{self, System};
 
-/// How old it may be. Guessed: segments are mapped at a program's start and stay.
-const AGE: Nanos = Nanos(10_000_000_000);
+/// Bounds on how long it is good: until a process is twice as old. Guessed: segments are mapped at a program's start
+/// and stay.
+const AGE: (Nanos, Nanos) = (Nanos(100_000_000), Nanos(10_000_000_000));
+
+/// Until when what each process maps that others may map too is good, and that.
+type Mapped = BTreeMap<ProcessId, (Nanos, Vec<ObjectRange>)>;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Objects {
-    looked: Option<(Nanos, Vec<ProcessId>)>,
+    mapped: Mapped,
     common: Vec<SharedRange>,
 }
 
 impl Objects {
     /// The ranges of these processes, ascending, of objects that at least two of them map. Nothing is
-    /// read for a process that is alone.
+    /// read for a process that is alone, nor again for those that are known, whoever comes and goes.
     pub fn common(
         &mut self,
         system: &mut dyn System,
-        processes: impl Iterator<Item = ProcessId>,
+        processes: &BTreeSet<ProcessId>,
         now: Nanos,
     ) -> Result<&[SharedRange], ReadError> {
-        let processes: Vec<ProcessId> = processes.collect();
-        let known = |(at, of): &(Nanos, Vec<ProcessId>)| now.since(*at) < AGE && *of == processes;
-        if !self.looked.as_ref().is_some_and(known) {
-            self.common = if processes.len() > 1 { look(system, &processes)? } else { Vec::new() };
-            self.looked = Some((now, processes));
+        if processes.len() < 2 {
+            *self = Objects::default();
+            return Ok(&[]);
+        }
+        let before = self.mapped.len();
+        self.mapped.retain(|process, (until, _)| processes.contains(process) && now < *until);
+        let mut changed = self.mapped.len() < before;
+        for process in processes {
+            if let Entry::Vacant(unknown) = self.mapped.entry(*process) {
+                let age = system::age(system, process.start).clamp(AGE.0, AGE.1);
+                unknown.insert((Nanos(now.0 + age.0), ranges(system, *process)?));
+                changed = true;
+            }
+        }
+        if changed {
+            self.common = common(&self.mapped);
         }
         Ok(&self.common)
     }
@@ -45,23 +62,82 @@ impl Objects {
     }
 }
 
-fn look(system: &mut dyn System, processes: &[ProcessId]) -> Result<Vec<SharedRange>, ReadError> {
-    let mut all = Vec::new();
-    let mut mapped_by: BTreeMap<ObjectId, (ProcessId, bool)> = BTreeMap::new();
-    for &process in processes {
-        let ranges = match system.shared_ranges(process.tgid) {
-            // Of somebody else's, which they may be all the same: such as a child that is another user.
-            Err(error) if error.is_refused() => None,
-            ranges => ranges?,
-        };
-        for range in ranges.unwrap_or_default() {
-            let (first, several) = mapped_by.entry(range.object).or_insert((process, false));
-            *several |= *first != process;
-            let (start, len, object, offset) = (range.start, range.len, range.object, range.offset);
-            all.push(SharedRange { process, start, len, object, offset });
-        }
+/// What a process maps that others may map too; nothing where it has ended.
+fn ranges(system: &mut dyn System, process: ProcessId) -> Result<Vec<ObjectRange>, ReadError> {
+    match system.shared_ranges(process.tgid) {
+        // Of somebody else's, which they may be all the same: such as a child that is another user.
+        Err(error) if error.is_refused() => Ok(Vec::new()),
+        ranges => Ok(ranges?.unwrap_or_default()),
     }
-    all.retain(|range| mapped_by.get(&range.object).is_some_and(|(_, several)| *several));
-    all.sort_unstable_by_key(|range| (range.process, range.start));
-    Ok(all)
+}
+
+/// What several map.
+fn common(mapped: &Mapped) -> Vec<SharedRange> {
+    let all = || mapped.iter().flat_map(|(of, (_, ranges))| ranges.iter().map(|one| (*of, one)));
+    let mut mapped_by: BTreeMap<ObjectId, (ProcessId, bool)> = BTreeMap::new();
+    for (process, range) in all() {
+        let (first, several) = mapped_by.entry(range.object).or_insert((process, false));
+        *several |= *first != process;
+    }
+    let several =
+        |range: &ObjectRange| mapped_by.get(&range.object).is_some_and(|(_, several)| *several);
+    let of = |(process, range): (ProcessId, &ObjectRange)| SharedRange {
+        process,
+        start: range.start,
+        len: range.len,
+        object: range.object,
+        offset: range.offset,
+    };
+    let mut common: Vec<SharedRange> = all().filter(|(_, range)| several(range)).map(of).collect();
+    common.sort_unstable_by_key(|range| (range.process, range.start));
+    common
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::Running;
+    use crate::testing::put;
+
+    /// Maps a file of these numbers, as the kernel prints it.
+    fn maps(root: &std::path::Path, tgid: u32, inodes: &[u32]) {
+        let line = |inode: &u32| {
+            format!(
+                "7f{inode:04x}000000-7f{inode:04x}200000 rw-s 00000000 00:01 {inode} /dev/shm/x\n"
+            )
+        };
+        put(root, &format!("proc/{tgid}/maps"), &inodes.iter().map(line).collect::<String>());
+    }
+
+    #[test]
+    fn who_comes_is_read_and_nobody_again_until_ten_seconds_are_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let mut system = Running::new(root);
+        let mut objects = Objects::default();
+        let mut found = |tgids: &[u32], second: u64| {
+            let of = tgids.iter().map(|&tgid| ProcessId { tgid, start: 1 }).collect();
+            let now = Nanos(second * 1_000_000_000);
+            let common = objects.common(&mut system, &of, now).unwrap();
+            common.iter().map(|range| (range.process.tgid, range.object.inode)).collect::<Vec<_>>()
+        };
+        maps(root, 1, &[10, 11]);
+        maps(root, 2, &[10]);
+        maps(root, 3, &[11]);
+        assert_eq!(found(&[1], 0), []);
+        assert_eq!(found(&[1, 2], 0), [(1, 10), (2, 10)]);
+        // What these two have is not read again for a third.
+        maps(root, 2, &[11]);
+        assert_eq!(found(&[1, 2, 3], 5), [(1, 10), (1, 11), (2, 10), (3, 11)]);
+        assert_eq!(found(&[1, 3], 6), [(1, 11), (3, 11)]);
+        // The first was read ten seconds ago, the third has five left.
+        maps(root, 1, &[10]);
+        maps(root, 3, &[10]);
+        assert_eq!(found(&[1, 3], 10), []);
+        assert_eq!(found(&[1, 3], 15), [(1, 10), (3, 10)]);
+        // Whoever has ended, or is alone, has nothing in common.
+        std::fs::remove_file(root.join("proc/3/maps")).unwrap();
+        assert_eq!(found(&[1, 3], 30), []);
+        assert_eq!(found(&[1], 31), []);
+    }
 }

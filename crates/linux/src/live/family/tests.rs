@@ -169,3 +169,36 @@ fn with_who_is_busy_come_those_born_of_it_while_it_is_or_is_placed_and_no_others
     family.retarget([ProcessId { tgid: 10, start: long_ago }], []);
     assert_eq!(find(&mut family, &mut system, false), [1, 10, 11, 12, 30, 31, 40, 41, 42]);
 }
+
+#[test]
+fn who_was_busy_is_let_go_once_it_is_long_idle_and_nobody_of_it_is_placed() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let mut system = Running::new(root);
+    let long_ago = 5;
+    born(root, (10, long_ago), 1, "");
+    born(root, (11, long_ago), 1, "");
+    born(root, (12, long_ago), 1, "");
+    let [named, service, placed] = [10, 11, 12].map(|tgid| ProcessId { tgid, start: long_ago });
+    let mut family = Family::of([named]);
+    let mut at = |second: u64, busy: &[ProcessId], is_placed: bool| {
+        family.retarget([named], busy.iter().copied());
+        let now = Nanos(second * 1_000_000_000);
+        let whom = |process: &ProcessId| is_placed && *process == placed;
+        let (found, changed) = family.find(&mut system, now, whom).unwrap();
+        (tgids(&found), changed)
+    };
+    assert_eq!(at(0, &[service, placed], false), (vec![10, 11, 12], true));
+    assert_eq!(at(2, &[], true), (vec![10, 11, 12], false));
+    // Busy for a moment: its time begins anew.
+    assert_eq!(at(200, &[service], true), (vec![10, 11, 12], false));
+    assert_eq!(at(202, &[], true), (vec![10, 11, 12], false));
+    assert_eq!(at(501, &[], true), (vec![10, 11, 12], false));
+    assert_eq!(at(502, &[], true), (vec![10, 12], true));
+    assert_eq!(at(503, &[], true), (vec![10, 12], false));
+    // The other's begins once nobody of it is placed; and whoever is named stays for ever.
+    assert_eq!(at(900, &[], false), (vec![10, 12], false));
+    assert_eq!(at(1200, &[], false), (vec![10], true));
+    // Busy again: found again.
+    assert_eq!(at(1300, &[service], false), (vec![10, 11], true));
+}
