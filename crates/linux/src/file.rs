@@ -112,30 +112,45 @@ const FIRST_BYTES: usize = 8192;
 impl Buffer {
     /// Reads the whole file; None where it, or the task it is about, is gone.
     pub(crate) fn read(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
-        self.read_file(path, false)
+        self.read_file(path, false, usize::MAX)
+    }
+
+    /// The same, asking the kernel for so many bytes at once at the most.
+    pub(crate) fn read_in_steps(
+        &mut self,
+        path: &Path,
+        step: usize,
+    ) -> Result<Option<&[u8]>, ReadError> {
+        self.read_file(path, false, step)
     }
 
     /// The same of a file that the kernel prints in one go, as it does what tells of a single thing and not of a list of
     /// them (fs/seq_file.c, `single_open`): once some is read and room is left, that is all.
     pub(crate) fn read_once(&mut self, path: &Path) -> Result<Option<&[u8]>, ReadError> {
-        self.read_file(path, true)
+        self.read_file(path, true, usize::MAX)
     }
 
-    fn read_file(&mut self, path: &Path, once: bool) -> Result<Option<&[u8]>, ReadError> {
-        match self.fill(path, once) {
+    fn read_file(
+        &mut self,
+        path: &Path,
+        once: bool,
+        step: usize,
+    ) -> Result<Option<&[u8]>, ReadError> {
+        match self.fill(path, once, step) {
             Ok(len) => Ok(Some(&self.bytes[..len])),
             Err(error) if is_absent(&error) => Ok(None),
             Err(source) => Err(ReadError::Read { path: path.to_path_buf(), source }),
         }
     }
 
-    /// Reads until there is no more, or, `once`, until room is left.
-    fn fill(&mut self, path: &Path, once: bool) -> io::Result<usize> {
+    /// Reads until there is no more, or, `once`, until room is left; no more than a step at once.
+    fn fill(&mut self, path: &Path, once: bool, step: usize) -> io::Result<usize> {
         let mut file = File::open(path)?;
         self.bytes.resize(self.bytes.len().max(FIRST_BYTES), 0);
-        let mut len = 0;
+        let mut len = 0_usize;
         loop {
-            match file.read(&mut self.bytes[len..]) {
+            let end = self.bytes.len().min(len.saturating_add(step));
+            match file.read(&mut self.bytes[len..end]) {
                 Ok(0) => return Ok(len),
                 Ok(more) => {
                     len += more;
@@ -166,6 +181,7 @@ mod tests {
         let mut buffer = Buffer::default();
         assert_eq!(buffer.read_once(&path).unwrap(), Some(text.as_bytes()));
         assert_eq!(buffer.read(&path).unwrap(), Some(text.as_bytes()));
+        assert_eq!(Buffer::default().read_in_steps(&path, 64).unwrap(), Some(text.as_bytes()));
         std::fs::write(&path, "short").unwrap();
         assert_eq!(buffer.read(&path).unwrap(), Some(&b"short"[..]));
         assert_eq!(buffer.read(&folder.path().join("none")).unwrap(), None);

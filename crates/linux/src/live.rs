@@ -45,6 +45,7 @@ mod queues;
 mod quiet;
 mod resident;
 mod traffic;
+mod walk;
 mod whose;
 
 /// How old figures on nodes may be: `/proc/zoneinfo` is long, and reading it takes its time.

@@ -19,6 +19,7 @@ use numaherd_model::{
 use super::huge;
 use super::options::Sampled;
 use super::quiet::{Hidden, PAGE_WALK, WALK_PART};
+use super::walk;
 use crate::memory::maps::AnonymousRange;
 use crate::memory::numa_maps::Mapping;
 use crate::memory::residence::Unseen;
@@ -391,13 +392,19 @@ impl Known {
                 return;
             }
         }
-        let mappings = system.mappings(process.tgid).ok().flatten().unwrap_or_default();
+        let long = walk::is_too_long(system, process.tgid);
+        let mappings = if long { None } else { system.mappings(process.tgid).ok().flatten() };
+        let mappings = mappings.unwrap_or_default();
         let layout = system.layout(process.tgid).ok().flatten().unwrap_or_default();
         self.mappings = told(&mappings, &layout.own);
         self.mapped = layout.mapped;
         self.ruled.clear();
         self.shows = mappings.first().is_some_and(shows);
         self.resident = resident(&mappings, &self.mappings);
+        if long {
+            // Nothing is told of it, whatever it has.
+            self.resident = (Bytes(0), Bytes(1));
+        }
         self.base = system.is_mostly_base();
         let bounded = age.clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
@@ -593,6 +600,31 @@ mod tests {
         let told: Vec<_> = faults.iter().map(|fault| (fault.tid, fault.address)).collect();
         let expected = [(71, ours), (other, theirs), (me, ours + huge::BYTES)];
         assert_eq!(told, expected.map(|(tid, address)| (tid, Some(address))));
+    }
+
+    /// What has a policy there is not known, and would be moved against it.
+    #[test]
+    fn of_a_process_that_reading_its_policies_would_hold_up_nothing_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+        let process = |gib: u64| {
+            put("proc/7/status", &format!("RssAnon:\t{} kB\n", gib << 20));
+            put("proc/meminfo", "AnonPages: 100 kB\nAnonHugePages: 0 kB\n");
+            let end = (1_u64 << 40) + (gib << 30);
+            put("proc/7/maps", &format!("10000000000-{end:x} rw-p 00000000 00:00 0 \n"));
+            put("proc/7/numa_maps", "10000000000 default anon=9 N0=9 kernelpagesize_kB=4\n");
+            let (id, mut known) = (ProcessId { tgid: 7, start: 1 }, Known::default());
+            known.read(&mut system::Running::new(root.path()), id);
+            let kind = known.kind(1 << 40);
+            let accesses =
+                Accesses { watched: BTreeMap::from([(id, known)]), ..Accesses::default() };
+            (kind, accesses.is_untold(id), accesses.told_of(id))
+        };
+        let nine = Bytes(9 * 4096);
+        // Where pages are large, a mapping has fewer.
+        let scale = pages::size().0 / 4096;
+        assert_eq!(process(1), (Some(Kind::Faults), false, Some(nine)));
+        assert_eq!(process(17 * scale), (None, true, None));
     }
 
     /// It is memory whose owner has said where it belongs.

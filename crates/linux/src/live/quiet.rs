@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{Bytes, HintingFault, Nanos, ProcessId};
 
+use super::walk;
 use crate::memory::residence::{Residence, Unseen};
 use crate::sys::pages;
 use crate::system::{self, System};
@@ -41,6 +42,9 @@ const LEAST_WALKED: Bytes = Bytes(16 << 20);
 /// Faults on so much of a process's memory, one in so many of its pages, after it was found that it takes
 /// hardly any: it is looked at again, whatever that costs; the next time after twice as many. Guessed.
 const CONTRADICTS: u64 = 4;
+
+/// How soon it is looked again whether reading its mappings holds up a process. Guessed.
+const LONG_AGE: Nanos = Nanos(60_000_000_000);
 
 /// What walking one page's entry costs before it was measured. Guessed: 100 ns.
 pub const PAGE_WALK: Nanos = Nanos(100);
@@ -207,7 +211,11 @@ impl Seen {
         self.why = low;
         if self.why.is_none() {
             if self.is_worth_walking(cheap.resident, age, now) {
-                self.walk(system, process, cheap.resident);
+                match walk::is_too_long(system, process.tgid) {
+                    // What faults tell is believed.
+                    true => self.walk = Nanos(now.0 + LONG_AGE.0),
+                    false => self.walk(system, process, cheap.resident),
+                }
             }
             self.why = self.walked.and_then(|(_, why)| why);
         }

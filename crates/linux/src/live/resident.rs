@@ -17,6 +17,7 @@ use numaherd_model::{
     Snapshot, TaskId,
 };
 
+use super::walk;
 use crate::ReadError;
 use crate::memory::maps::AnonymousRange;
 use crate::memory::numa_maps::Mapping;
@@ -49,7 +50,7 @@ const POLICIES_AGE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(10_000_000_000))
 pub struct Policies {
     /// Those that stay where they are, and until when that is good.
     kept: BTreeMap<ProcessId, (Nanos, BTreeMap<u64, Kept>)>,
-    /// Whose may not be read, and why.
+    /// Whose may or should not be read, and why.
     pub(super) unreadable: BTreeMap<ProcessId, String>,
 }
 
@@ -109,6 +110,10 @@ pub fn fill(
             }
             ranges => ranges?.unwrap_or_default(),
         };
+        if !policies.kept.contains_key(&process) && walk::is_too_long(memory, process.tgid) {
+            policies.unreadable.insert(process, walk::TOO_LONG.into());
+            continue;
+        }
         let Some(kept) = policies.of(memory, process, snapshot.time, age) else { continue };
         let page = snapshot.page_size;
         let staying = kept.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(&start, nodes)| {

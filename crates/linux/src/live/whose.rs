@@ -13,7 +13,7 @@ const LEAST_SAMPLED: Nanos = Nanos(100_000_000);
 
 /// Why a process is left alone of which samples say little.
 const UNTOLD: &str = "without the kernel's faults nothing tells who uses most of its memory, which others may map, too, or \
-                      which is a file's or has a policy";
+                      which is a file's, has a policy, or would hold up its threads if policies were read";
 
 impl LiveMachine {
     /// Processes whose tasks are left alone, and why.

@@ -58,9 +58,13 @@ pub fn read(root: &Path, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
     read_file(&root.join(format!("proc/{tgid}/numa_maps")))
 }
 
+/// Read at once: less than most lines have, so that the kernel lets go of the process's lock on its mappings after each
+/// or each second one (seq_read_iter, v6.12), and not after as many as fill a page.
+const STEP: usize = 64;
+
 fn read_file(path: &Path) -> Result<Option<Vec<Mapping>>, ReadError> {
     let mut buffer = Buffer::default();
-    let Some(bytes) = buffer.read(path)? else {
+    let Some(bytes) = buffer.read_in_steps(path, STEP)? else {
         return Ok(None);
     };
     let text = String::from_utf8_lossy(bytes);
