@@ -12,8 +12,8 @@ use std::path::Path;
 
 use numaherd_model::{
     Costs, Counters, CpuSet, EvidenceGrade, FaultSource, HintingFault, Journal, Latencies, Nanos,
-    NodeId, NodeState, Observe, Pages, ProcessId, Snapshot, Spent, Task, TaskId, TaskState,
-    Topology, WorldError,
+    NodeId, NodeSet, NodeState, Observe, Pages, ProcessId, Snapshot, Spent, Task, TaskId,
+    TaskState, Topology, WorldError,
 };
 
 use crate::ReadError;
@@ -61,6 +61,8 @@ const NOBODY: u32 = 0;
 pub struct LiveMachine {
     system: Box<dyn System>,
     topology: Topology,
+    /// Nodes that had memory when that was read.
+    with_memory: Option<NodeSet>,
     latencies: Option<Latencies>,
     faults: Option<Box<dyn FaultSource>>,
     /// Whether the source of faults was told whom to watch.
@@ -115,6 +117,7 @@ impl LiveMachine {
     /// The topology cannot be read.
     pub fn on(mut system: Box<dyn System>, options: LiveOptions) -> Result<LiveMachine, ReadError> {
         Ok(LiveMachine {
+            with_memory: system.with_memory()?,
             topology: measured(system.topology()?, options.latencies.as_ref()),
             latencies: options.latencies,
             isolated: system.isolated()?,
@@ -333,10 +336,14 @@ impl LiveMachine {
         Ok((nodes, tiering))
     }
 
-    /// Notices CPUs that came or went.
+    /// Notices CPUs that came or went, and nodes whose memory did.
     fn read_topology(&mut self) -> Result<(), ReadError> {
-        if self.system.online()? != self.topology.cpus() {
+        let with_memory = self.system.with_memory()?;
+        if self.system.online()? != self.topology.cpus() || with_memory != self.with_memory {
             self.topology = measured(self.system.topology()?, self.latencies.as_ref());
+            self.with_memory = with_memory;
+            // What others take is known by a node's place among all.
+            self.others = others::Others::default();
         }
         Ok(())
     }

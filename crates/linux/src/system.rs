@@ -180,6 +180,13 @@ pub trait Machine {
     /// # Errors
     /// They cannot be read.
     fn online(&mut self) -> Result<CpuSet, ReadError>;
+    /// Nodes that have memory; `None` where that is not told.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn with_memory(&mut self) -> Result<Option<NodeSet>, ReadError> {
+        Ok(None)
+    }
     /// CPUs that may ever be there.
     ///
     /// # Errors
@@ -395,6 +402,10 @@ impl Machine for Running {
 
     fn online(&mut self) -> Result<CpuSet, ReadError> {
         topology::online(&self.root)
+    }
+
+    fn with_memory(&mut self) -> Result<Option<NodeSet>, ReadError> {
+        topology::with_memory(&self.root)
     }
 
     fn possible(&mut self) -> Result<CpuSet, ReadError> {

@@ -80,6 +80,14 @@ pub fn online(root: &Path) -> Result<CpuSet, ReadError> {
     Ok(cpus.unwrap_or_else(|| [CpuId(0)].into_iter().collect()))
 }
 
+/// Nodes that have memory; none where the kernel keeps no list.
+///
+/// # Errors
+/// The list is there and is none.
+pub fn with_memory(root: &Path) -> Result<Option<NodeSet>, ReadError> {
+    read_list(&root.join(NODES).join("has_memory"), "a list of nodes such as 0-1")
+}
+
 /// CPUs that may ever be there, plugged in or not; those online where the kernel keeps no list.
 ///
 /// # Errors

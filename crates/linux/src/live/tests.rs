@@ -118,6 +118,39 @@ fn while_nobody_is_left_nobody_asks_how_busy_cpus_are() {
     assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::Read { .. })));
 }
 
+/// Such as memory of CXL that is brought online.
+#[test]
+fn a_node_whose_memory_comes_later_is_seen() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+    let node = |id: u32, cpus: &str, kib: u64, distance: &str| {
+        let folder = format!("sys/devices/system/node/node{id}");
+        put(&format!("{folder}/cpulist"), &format!("{cpus}\n"));
+        let memory = format!("Node {id} MemTotal: {kib} kB\nNode {id} MemFree: {kib} kB\n");
+        put(&format!("{folder}/meminfo"), &memory);
+        put(&format!("{folder}/distance"), distance);
+    };
+    put("sys/devices/system/cpu/online", "0-1\n");
+    put("sys/devices/system/node/online", "0-1\n");
+    put("sys/devices/system/node/has_memory", "0-1\n");
+    node(0, "0", 4096, "10 20\n");
+    node(1, "1", 4096, "20 10\n");
+    let mut machine = looking(Vec::new(), None);
+    machine.system = Box::new(Running::new(root.path()));
+    machine.read_topology().unwrap();
+    assert_eq!(machine.topology.nodes.len(), 2);
+    // A node that is there but has nothing yet is none to speak of.
+    put("sys/devices/system/node/online", "0-2\n");
+    node(0, "0", 4096, "10 20 30\n");
+    node(1, "1", 4096, "20 10 30\n");
+    node(2, "", 8192, "30 30 10\n");
+    machine.read_topology().unwrap();
+    assert_eq!(machine.topology.nodes.len(), 2);
+    put("sys/devices/system/node/has_memory", "0-2\n");
+    machine.read_topology().unwrap();
+    assert_eq!(machine.topology.nodes[2].memory, numaherd_model::Bytes(8 << 20));
+}
+
 /// Finds nothing, and notes whose accesses it is to sample.
 struct Sampler(Rc<RefCell<Vec<u32>>>);
 
