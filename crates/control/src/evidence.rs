@@ -36,7 +36,8 @@ const SHARING_WINDOW: u64 = 256;
 /// All evidence.
 #[derive(Debug, Default)]
 pub struct Evidence {
-    regions: BTreeMap<RegionId, RegionEvidence>,
+    /// Each process's, by where they begin: kept apart from what is known of them, so that where one is found is soon.
+    regions: BTreeMap<ProcessId, BTreeMap<u64, Box<RegionEvidence>>>,
     tasks: BTreeMap<TaskId, TaskEvidence>,
     sharing: BTreeMap<ProcessId, Sharing>,
     /// Since when the program does something else, as far as it was heard to.
@@ -69,8 +70,8 @@ impl Evidence {
             return;
         };
         let pages = (REGION_BYTES / snapshot.page_size.0) as usize;
-        let id = RegionId { process: task.process, start };
-        let region = self.regions.entry(id).or_insert_with(|| RegionEvidence::new(pages));
+        let own = self.regions.entry(task.process).or_default();
+        let region = own.entry(start).or_insert_with(|| Box::new(RegionEvidence::new(pages)));
         let user = region.user(task.id);
         // Who touched a page before this task was born, or for something else, tells nothing of the two.
         let since = Nanos(snapshot.time.0.saturating_sub(task.age.0)).max(self.faded_at);
@@ -102,22 +103,22 @@ impl Evidence {
     /// known.
     pub fn fade(&mut self, since: Nanos) {
         self.faded_at = since;
-        self.regions.values_mut().for_each(RegionEvidence::fade);
+        self.regions.values_mut().flat_map(BTreeMap::values_mut).for_each(|region| region.fade());
         self.tasks.values_mut().for_each(TaskEvidence::fade);
     }
 
     /// We moved this much of a region to a node: the pages that were seen elsewhere are there
     /// now.
     pub fn moved(&mut self, region: RegionId, to: NodeId) {
-        if let Some(region) = self.regions.get_mut(&region) {
+        let own = self.regions.get_mut(&region.process);
+        if let Some(region) = own.and_then(|own| own.get_mut(&region.start)) {
             region.moved(to);
         }
     }
 
     /// How many regions of each process are known, ascending.
     pub fn regions(&self) -> Vec<(ProcessId, usize)> {
-        let ids: Vec<ProcessId> = self.regions.keys().map(|id| id.process).collect();
-        ids.chunk_by(|a, b| a == b).map(|regions| (regions[0], regions.len())).collect()
+        self.regions.iter().map(|(process, own)| (*process, own.len())).collect()
     }
 
     /// Forgets the regions of a process of which it maps nothing any more, or where that cannot be told, those
@@ -132,15 +133,11 @@ impl Evidence {
             let at = ranges.partition_point(|range| range.end <= start);
             ranges.get(at).is_some_and(|range| range.start < start + REGION_BYTES)
         };
-        let id = |start| RegionId { process, start };
-        let own = || self.regions.range(id(0)..=id(u64::MAX));
-        let is_gone = |(id, region): &(&RegionId, &RegionEvidence)| {
-            !mapped.map_or(region.is_seen_since(since), |all| is_mapped(all, id.start))
-        };
-        let all = own().count();
-        let gone: Vec<RegionId> = own().filter(is_gone).map(|(id, _)| *id).collect();
-        gone.iter().for_each(|id| _ = self.regions.remove(id));
-        all - gone.len()
+        let Some(own) = self.regions.get_mut(&process) else { return 0 };
+        own.retain(|start, region| {
+            mapped.map_or(region.is_seen_since(since), |all| is_mapped(all, *start))
+        });
+        own.len()
     }
 
     /// Puts the evidence into the snapshot, and forgets tasks and processes it does not have.
@@ -155,14 +152,20 @@ impl Evidence {
             task.faults = known.map_or_else(Vec::new, TaskEvidence::show);
             task.remote_faults = known.map_or(0, |known| known.remote);
         }
-        for region in self.regions.values_mut() {
-            region.forget(|task| snapshot.task(task).is_some());
+        for own in self.regions.values_mut() {
+            own.retain(|_, region| {
+                region.forget(|task| snapshot.task(task).is_some());
+                !region.users.is_empty()
+            });
         }
-        self.regions.retain(|_, region| !region.users.is_empty());
+        self.regions.retain(|_, own| !own.is_empty());
         let alive: BTreeSet<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
         self.sharing.retain(|process, _| alive.contains(process));
-        snapshot.regions =
-            self.regions.iter().map(|(id, region)| region.show(*id, snapshot.time)).collect();
+        let regions = self.regions.iter().flat_map(|(process, own)| {
+            let id = |start| RegionId { process: *process, start };
+            own.iter().map(move |(start, region)| (id(*start), region))
+        });
+        snapshot.regions = regions.map(|(id, region)| region.show(id, snapshot.time)).collect();
         snapshot.sharing = self.sharing.values().cloned().collect();
     }
 }

@@ -11,6 +11,8 @@ use numaherd_model::{
     Bytes, HintingFault, Nanos, NodeId, Pages, Region, RegionId, RegionUse, TaskId,
 };
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::evidence::REGION_BYTES;
 
 /// Passes over a region that its counts remember.
@@ -35,9 +37,9 @@ pub struct RegionEvidence {
     /// How many pages it has.
     len: usize,
     /// How many of them are on each node.
-    nodes: Vec<(NodeId, u64)>,
+    nodes: Nodes,
     /// Tasks with their faults, in pages.
-    pub users: Vec<(TaskId, u64)>,
+    pub users: SmallVec<[(TaskId, u64); 1]>,
     sum: u64,
     /// Touches before which another one is known, in pages, and of these by another task.
     pairs: u64,
@@ -48,6 +50,9 @@ pub struct RegionEvidence {
     /// The fault on a base page that later ones are compared with.
     leader: Option<Touch>,
 }
+
+/// Pages by node; most regions are on one or two, and have one user: what is looked up for each fault then lies together.
+type Nodes = SmallVec<[(NodeId, u64); 2]>;
 
 /// The last touch of each page.
 #[derive(Debug)]
@@ -99,7 +104,7 @@ pub fn count_pairs([pairs, switches]: [&mut u64; 2], more: u64, switched: bool, 
 }
 
 /// So many pages are on another node than was known.
-fn recount(nodes: &mut Vec<(NodeId, u64)>, from: u16, to: u16, pages: u64) {
+fn recount(nodes: &mut Nodes, from: u16, to: u16, pages: u64) {
     if from == to {
         return;
     }
@@ -123,8 +128,8 @@ impl RegionEvidence {
         RegionEvidence {
             touches: Touches::All(Touch { tid: 0, time_ms: 0, node: NOWHERE }),
             len: pages,
-            nodes: Vec::new(),
-            users: Vec::new(),
+            nodes: SmallVec::new(),
+            users: SmallVec::new(),
             sum: 0,
             pairs: 0,
             switches: 0,
@@ -223,7 +228,7 @@ impl RegionEvidence {
         };
         let seen = touches.iter_mut().filter(|touch| touch.node != NOWHERE);
         seen.for_each(|touch| touch.node = node);
-        self.nodes = vec![(to, self.known())];
+        self.nodes = smallvec![(to, self.known())];
     }
 
     /// Whether somebody was seen in it since then.
@@ -238,7 +243,7 @@ impl RegionEvidence {
 
     /// Leaves out users without faults and those that are not wanted.
     pub fn forget(&mut self, keep: impl Fn(TaskId) -> bool) {
-        self.users.retain(|&(task, faults)| faults > 0 && keep(task));
+        self.users.retain(|&mut (task, faults)| faults > 0 && keep(task));
         self.sum = self.users.iter().map(|(_, faults)| faults).sum();
     }
 
