@@ -327,7 +327,8 @@ impl<'a> Planned<'a> {
         }
         let mut load = BTreeMap::new();
         let mut pools: BTreeMap<&CpuSet, Option<Pool>> = BTreeMap::new();
-        let busy = snapshot.tasks.iter().filter(|task| task.claims_cpu());
+        let busy = snapshot.tasks.iter();
+        let busy = busy.filter(|task| task.claims_cpu() && !task.is_apart(&snapshot.isolated));
         let claims = busy.clone().count();
         for task in busy {
             let here = || task.node(&snapshot.topology);

@@ -119,6 +119,22 @@ fn tasks_that_may_use_few_cpus_of_a_node_are_no_more_there_than_those_carry() {
 }
 
 #[test]
+fn who_is_on_cpus_set_apart_leaves_the_others_to_others() {
+    let mut scene = Scene::even(2, 4);
+    scene.task(1, 0, 1000);
+    scene.task(2, 4, 1000);
+    scene.task(3, 2, 1000);
+    scene.task(4, 3, 1000);
+    scene.edit().isolated = "2-3".parse().unwrap();
+    let mut snapshot = scene.snapshot();
+    let found = |snapshot: &Snapshot| review(&mut Checker::new(), snapshot, &[place(2, 0, "0-1")]);
+    let overloaded = Problem::Overloaded { node: NodeId(0), tasks: 4, capacity: 2 };
+    assert_eq!(found(&snapshot), [Some(overloaded)]);
+    snapshot.tasks[2..].iter_mut().for_each(|task| task.cpus_owner = "2-3".parse().unwrap());
+    assert_eq!(found(&snapshot), [None]);
+}
+
+#[test]
 fn half_an_exchange_is_refused_with_its_other_half() {
     let mut full = snapshot(4);
     for (task, cpu) in full.tasks.iter_mut().zip([0, 1, 2, 3]) {

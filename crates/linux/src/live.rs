@@ -345,6 +345,8 @@ impl LiveMachine {
             // What others take is known by a node's place among all.
             self.others = others::Others::default();
         }
+        // Partitions come and go.
+        self.isolated = self.system.isolated()?;
         Ok(())
     }
 }
@@ -357,12 +359,13 @@ impl Observe for LiveMachine {
         let tasks = self.read_tasks(now)?;
         self.others.found_nobody(tasks.is_empty());
         if tasks.is_empty() {
-            self.accesses.watch(&[], &self.topology.cpus());
+            self.accesses.watch(&[], &self.open_cpus());
             return Err(WorldError::NoTasks);
         }
         if let Some(before) = busy {
             let busy = (before, self.system.busy().map_err(read_error)?);
-            self.others.sample(now, busy, &tasks, self.system.own_time(), &self.topology);
+            let machine = (&self.topology, &self.isolated);
+            self.others.sample(now, busy, &tasks, self.system.own_time(), machine);
         }
         let alive = |id: &TaskId| tasks.binary_search_by_key(id, |task| task.id).is_ok();
         self.custody.retain(alive);
@@ -384,8 +387,10 @@ impl Observe for LiveMachine {
         self.spent.retain(|id, _| alive(id));
         let (mut nodes, kernel_tiering) = self.read_nodes(now)?;
         self.others.fill(&mut nodes, &self.topology);
+        // To read a CPU's counter interrupts it.
+        let open = self.open_cpus();
         let (system, topology) = (self.system.as_mut(), &self.topology);
-        let traffic = self.meter.see(system, now, &tasks, topology).map_err(read_error)?;
+        let traffic = self.meter.see(system, now, &tasks, &open).map_err(read_error)?;
         let mems_allowed = self.mems.allowed(system, &processes, topology, now);
         let mut snapshot = Snapshot {
             time: now,

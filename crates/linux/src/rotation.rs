@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use numaherd_model::CpuSet;
+use numaherd_model::{CpuId, CpuSet};
 
 use crate::sys::affinity;
 use crate::topology;
@@ -22,6 +22,8 @@ pub struct Rotation {
     allowed: CpuSet,
     /// What we set last.
     set: CpuSet,
+    /// CPUs set apart, which we leave alone if we may run on others.
+    apart: CpuSet,
 }
 
 impl Rotation {
@@ -29,17 +31,24 @@ impl Rotation {
     #[must_use]
     pub fn new() -> Option<Rotation> {
         let allowed = affinity::get(0).ok()?;
-        Some(Rotation { set: allowed.clone(), allowed })
+        let apart = topology::isolated(Path::new("/")).unwrap_or_default();
+        Some(Rotation { set: allowed.clone(), allowed, apart })
     }
 
     /// Has the calling thread go on elsewhere. Where that is refused it stays.
     pub fn step(&mut self) {
         let (Ok(current), Some(here)) = (affinity::get(0), affinity::current_cpu()) else { return };
         self.heed(&current, || topology::online(Path::new("/")).ok());
-        let here: CpuSet = [here].into_iter().collect();
-        let others = self.allowed.difference(&here);
-        self.set =
-            if !others.is_empty() && affinity::set(0, &others).is_ok() { others } else { current };
+        let next = self.next(here);
+        self.set = if affinity::set(0, &next).is_ok() { next } else { current };
+    }
+
+    /// Where we go from here: elsewhere, but for what is set apart; and nowhere if there is nothing else.
+    fn next(&self, here: CpuId) -> CpuSet {
+        let open = self.allowed.difference(&self.apart);
+        let open = if open.is_empty() { self.allowed.clone() } else { open };
+        let others = open.difference(&[here].into_iter().collect());
+        if others.is_empty() { open } else { others }
     }
 
     /// Takes for its owner's word what is neither what we set nor what hotplug left of that.
@@ -62,7 +71,8 @@ mod tests {
     fn a_cpu_that_goes_offline_is_not_the_owners_word() {
         let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
         let after = |current: &str, online: &str| {
-            let mut rotation = Rotation { allowed: cpus("0-3"), set: cpus("1-3") };
+            let (allowed, set, apart) = (cpus("0-3"), cpus("1-3"), cpus(""));
+            let mut rotation = Rotation { allowed, set, apart };
             rotation.heed(&cpus(current), || Some(cpus(online)));
             rotation.allowed
         };
@@ -72,6 +82,21 @@ mod tests {
         assert_eq!(after("1", "0-2"), cpus("1"));
         assert_eq!(after("1-2", "0-3"), cpus("1-2"));
         assert_eq!(after("0-2", "0-2"), cpus("0-2"));
+    }
+
+    #[test]
+    fn we_keep_away_from_what_is_set_apart_where_there_is_anything_else() {
+        let cpus = |list: &str| list.parse::<CpuSet>().unwrap();
+        let next = |allowed: &str, apart: &str, here: u32| {
+            let (allowed, set) = (cpus(allowed), cpus(allowed));
+            Rotation { allowed, set, apart: cpus(apart) }.next(CpuId(here)).to_string()
+        };
+        assert_eq!(next("0-3", "", 1), "0,2-3");
+        assert_eq!(next("0-7", "2-7", 0), "1");
+        assert_eq!(next("0-7", "2-7", 5), "0-1");
+        assert_eq!(next("0-7", "1-7", 0), "0");
+        assert_eq!(next("2-3", "2-7", 2), "3");
+        assert_eq!(next("3", "", 3), "3");
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! | `cpu/online` | CPUs that are offline count nowhere |
 //! | `cpu/cpuN/topology/thread_siblings_list` | CPUs of its core; missing: it has none but itself |
 //! | `cpu/possible` | all CPUs there may ever be |
-//! | `cpu/isolated`, `cpu/nohz_full` | CPUs set apart from what the scheduler does by itself |
+//! | `cpu/isolated`, `cpu/nohz_full`, and `cpuset.cpus.isolated` of `/sys/fs/cgroup` | CPUs set apart from what the scheduler does by itself |
 //!
 //! A kernel built without NUMA has no `node` folder: then there is one node 0 with every CPU and
 //! the memory of `/proc/meminfo`, and no distances.
@@ -24,6 +24,7 @@ use crate::file::{self, ReadError};
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
 const ONLINE_CPUS: &str = "sys/devices/system/cpu/online";
+const ISOLATED_PARTITIONS: &str = "sys/fs/cgroup/cpuset.cpus.isolated";
 const POSSIBLE_CPUS: &str = "sys/devices/system/cpu/possible";
 
 /// Reads the topology below `root` (`/` for this machine).
@@ -97,14 +98,14 @@ pub fn possible(root: &Path) -> Result<CpuSet, ReadError> {
     cpus.map_or_else(|| online(root), Ok)
 }
 
-/// CPUs set apart by `isolcpus` or `nohz_full`.
+/// CPUs set apart by `isolcpus` or `nohz_full`, or by isolated partitions of control groups (from 6.8 on listed).
 ///
 /// # Errors
 /// A file that is not what the kernel prints there.
 pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
     let mut apart = CpuSet::new();
-    for name in ["isolated", "nohz_full"] {
-        let path = root.join(CPUS).join(name);
+    let of_machine = ["isolated", "nohz_full"].map(|name| root.join(CPUS).join(name));
+    for path in of_machine.into_iter().chain([root.join(ISOLATED_PARTITIONS)]) {
         let Ok(text) = file::text(&path) else { continue };
         // Some kernels print a null pointer for none.
         if text.trim() != "(null)" {
@@ -113,6 +114,12 @@ pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
         }
     }
     Ok(apart)
+}
+
+/// CPUs that we may interrupt and run on: those online that are not set apart, as far as can be told.
+#[must_use]
+pub fn open(root: &Path, topology: &Topology) -> CpuSet {
+    topology.cpus().difference(&isolated(root).unwrap_or_default())
 }
 
 fn without_numa(root: &Path, online_cpus: Option<CpuSet>) -> Result<Topology, ReadError> {
@@ -168,4 +175,30 @@ fn read_list<T: FromStr>(path: &Path, expected: &'static str) -> Result<Option<T
 
 fn parse_list<T: FromStr>(path: &Path, text: &str, expected: &'static str) -> Result<T, ReadError> {
     text.parse().map_err(|_| ReadError::parse_file(path, expected, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::put;
+
+    #[test]
+    fn what_is_set_apart_is_the_machines_and_that_of_partitions() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let apart = || isolated(root).unwrap().to_string();
+        assert_eq!(apart(), "");
+        put(root, "sys/devices/system/cpu/isolated", "2\n");
+        put(root, "sys/devices/system/cpu/nohz_full", "(null)\n");
+        assert_eq!(apart(), "2");
+        put(root, "sys/devices/system/cpu/nohz_full", "2-3\n");
+        put(root, ISOLATED_PARTITIONS, "6-7\n");
+        assert_eq!(apart(), "2-3,6-7");
+        let (cpus, memory, free) = ("0-7".parse().unwrap(), Bytes(1), Bytes(1));
+        let node = Node { id: NodeId(0), cpus, memory, free };
+        let topology = Topology { nodes: vec![node], ..Topology::default() };
+        assert_eq!(open(root, &topology).to_string(), "0-1,4-5");
+        put(root, ISOLATED_PARTITIONS, "six\n");
+        assert!(isolated(root).is_err());
+    }
 }

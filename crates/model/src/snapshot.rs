@@ -114,6 +114,12 @@ impl Task {
         self.wanted_permille() >= u64::from(CLAIMS_A_CPU)
     }
 
+    /// Whether it may use no CPUs but those set apart, and so takes none of those that are for all.
+    #[must_use]
+    pub fn is_apart(&self, isolated: &CpuSet) -> bool {
+        !self.cpus_owner.is_empty() && self.cpus_owner.is_subset(isolated)
+    }
+
     /// CPU time that it wants, per mille of one CPU: what it got, and what it waited for.
     #[must_use]
     pub fn wanted_permille(&self) -> u64 {

@@ -65,6 +65,8 @@ pub struct DemandTask {
     /// Who.
     pub id: TaskId,
     /// Busy enough to claim a CPU.
+    pub busy: bool,
+    /// And that one of those that are for all, and not one set apart.
     pub claims_cpu: bool,
     /// Faults, in pages, that say where its memory is.
     pub evidence: u64,
@@ -274,7 +276,7 @@ impl Demand {
     #[must_use]
     pub fn is_known(&self, task: usize) -> bool {
         let task = &self.tasks[task];
-        task.claims_cpu && (task.tied || task.evidence >= MIN_FAULTS)
+        task.busy && (task.tied || task.evidence >= MIN_FAULTS)
     }
 
     /// Whether two tasks use a bundle together.

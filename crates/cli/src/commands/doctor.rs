@@ -57,8 +57,9 @@ fn gather() -> Result<Facts> {
     let can = !matches!(faults, Choice::Unavailable { .. });
     let opened = (worth_trying && can)
         .then(|| FaultStream::open(&faults).map(drop).map_err(|error| error.to_string()));
-    let sampling = can_sample(&topology.cpus());
-    let sampling_takes_admin = sampling.is_ok() && sampling_takes_admin(&topology.cpus());
+    let open = topology::open(root, &topology);
+    let sampling = can_sample(&open);
+    let sampling_takes_admin = sampling.is_ok() && sampling_takes_admin(&open);
     let traffic = traffic::find(&topology).map(|(_, by)| by);
     let has = identity::has;
     let folder = journals();

@@ -22,7 +22,7 @@ pub fn give_up(tunes: bool, sampled: Sampled) -> Result<()> {
     if !tunes && sampled.is_any() {
         let topology = topology::read(Path::new("/"))?;
         let somebody = sampled.rest || has_reserve(&topology);
-        takes_admin = somebody && sampling_takes_admin(&topology.cpus());
+        takes_admin = somebody && sampling_takes_admin(&topology::open(Path::new("/"), &topology));
     }
     if takes_admin {
         needed.push(SysAdmin);
@@ -106,7 +106,7 @@ mod tests {
             Some(sampler) => sampler,
             None => return eprintln!("skipped: not on this architecture"),
         };
-        let cpus = topology.cpus();
+        let cpus = topology::open(Path::new("/"), &topology);
         let mut watch = |every| {
             sampler.watch(&[std::process::id()], &cpus, every)?;
             Ok::<_, std::io::Error>(between(sampler.as_mut()))

@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use numaherd_model::{CpuId, Nanos, NodeState, Task, TaskId, Topology};
+use numaherd_model::{CpuId, CpuSet, Nanos, NodeState, Task, TaskId, Topology};
 
 /// Seconds over which a load must last to count. Guessed.
 const WINDOWS: usize = 3;
@@ -49,14 +49,14 @@ impl Others {
     }
 
     /// A new sample: busy time of each CPU before and after the tasks in our care were read, and the CPU
-    /// that we are on, with the time that we took ourselves.
+    /// that we are on, with the time that we took ourselves. CPUs set apart are nobody's to be counted.
     pub fn sample(
         &mut self,
         now: Nanos,
         (before, after): (Busy, Busy),
         tasks: &[Task],
         (cpu, own): (Option<CpuId>, Nanos),
-        topology: &Topology,
+        (topology, isolated): (&Topology, &CpuSet),
     ) {
         let ours = tasks.iter().map(|task| (task.id, task.cpu_time)).collect();
         let halfway = |(cpu, busy): (CpuId, Nanos)| {
@@ -66,7 +66,7 @@ impl Others {
         let busy = before.into_iter().map(halfway).collect();
         let sample = Sample { at: now, busy, ours, own };
         if let Some(before) = &self.before {
-            self.windows.push_back(window(before, &sample, tasks, cpu, topology));
+            self.windows.push_back(window(before, &sample, tasks, cpu, (topology, isolated)));
             if self.windows.len() > WINDOWS {
                 self.windows.pop_front();
             }
@@ -91,7 +91,7 @@ fn window(
     now: &Sample,
     tasks: &[Task],
     own_cpu: Option<CpuId>,
-    topology: &Topology,
+    (topology, isolated): (&Topology, &CpuSet),
 ) -> Vec<u32> {
     let elapsed = now.at.since(before.at).0.max(1);
     let took = |task: &Task| {
@@ -101,11 +101,15 @@ fn window(
     let (mut busy, mut ours) = (Vec::new(), vec![0; topology.nodes.len()]);
     for node in &topology.nodes {
         let of = |cpu: CpuId| Some(now.busy.get(&cpu)?.since(*before.busy.get(&cpu)?).0);
-        busy.push(node.cpus.iter().filter_map(of).sum::<u64>());
+        let open = node.cpus.iter().filter(|cpu| !isolated.contains(*cpu));
+        busy.push(open.filter_map(of).sum::<u64>());
     }
     let of_tasks = tasks.iter().map(|task| (task.last_cpu, took(task)));
     let of_us = own_cpu.map(|cpu| (cpu, now.own.since(before.own).0));
     for (cpu, time) in of_tasks.chain(of_us) {
+        if isolated.contains(cpu) {
+            continue;
+        }
         if let Some(node) = topology.nodes.iter().position(|node| node.cpus.contains(cpu)) {
             ours[node] += time;
         }
@@ -118,9 +122,38 @@ fn window(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use numaherd_model::Snapshot;
     use numaherd_model::scene::Scene;
 
     const SECOND: u64 = 1_000_000_000;
+
+    /// With no CPU set apart.
+    fn none_apart(snapshot: &Snapshot) -> (&Topology, &CpuSet) {
+        (&snapshot.topology, &snapshot.isolated)
+    }
+
+    #[test]
+    fn what_polls_on_cpus_set_apart_is_nothing_to_make_room_for_on_the_others() {
+        let mut scene = Scene::two_by_four();
+        scene.task(1, 0, 1000);
+        scene.task(2, 3, 1000);
+        scene.edit().isolated = "2-3".parse().unwrap();
+        let mut snapshot = scene.snapshot();
+        let mut others = Others::default();
+        for second in 0..4 {
+            // A stranger polls on CPU 2, task 2 of ours on CPU 3; another stranger is on CPU 1 by half.
+            snapshot.tasks.iter_mut().for_each(|task| task.cpu_time = Nanos(second * SECOND));
+            let busy = [(0, 2), (1, 1), (2, 2), (3, 2)];
+            let busy: Busy =
+                busy.map(|(cpu, halves)| (CpuId(cpu), Nanos(second * halves * SECOND / 2))).into();
+            let (now, busy) = (Nanos(second * SECOND), (busy.clone(), busy));
+            let machine = (&snapshot.topology, &snapshot.isolated);
+            others.sample(now, busy, &snapshot.tasks, (None, Nanos(0)), machine);
+        }
+        let topology = snapshot.topology.clone();
+        others.fill(&mut snapshot.nodes, &topology);
+        assert_eq!(snapshot.nodes[0].others_permille, 500);
+    }
 
     /// Two nodes of four CPUs; a task of ours on CPU 0 that is always busy, and strangers that
     /// take `share` per mille of CPU 1, from `moved` on of CPU 5.
@@ -138,7 +171,13 @@ mod tests {
             assert!(others.is_due(now, Nanos(SECOND)));
             let busy = BTreeMap::from(busy);
             let nothing = (None, Nanos(0));
-            others.sample(now, (busy.clone(), busy), &snapshot.tasks, nothing, &snapshot.topology);
+            others.sample(
+                now,
+                (busy.clone(), busy),
+                &snapshot.tasks,
+                nothing,
+                none_apart(&snapshot),
+            );
             assert!(!others.is_due(now, Nanos(SECOND)));
         }
         let topology = snapshot.topology.clone();
@@ -170,7 +209,7 @@ mod tests {
             snapshot.tasks[0].cpu_time = Nanos(second * SECOND);
             let busy = BTreeMap::from([(CpuId(4), Nanos(second * SECOND))]);
             let (now, busy) = (Nanos(second * SECOND), (busy.clone(), busy));
-            others.sample(now, busy, &snapshot.tasks, (None, Nanos(0)), &snapshot.topology);
+            others.sample(now, busy, &snapshot.tasks, (None, Nanos(0)), none_apart(&snapshot));
         }
         let topology = snapshot.topology.clone();
         others.fill(&mut snapshot.nodes, &topology);
@@ -196,7 +235,7 @@ mod tests {
             let own = Nanos((now + takes / 2) * own_permille / 1000);
             let busy = (busy(now), busy(now + takes));
             let us = (Some(CpuId(0)), own);
-            others.sample(Nanos(now), busy, &snapshot.tasks, us, &snapshot.topology);
+            others.sample(Nanos(now), busy, &snapshot.tasks, us, none_apart(&snapshot));
         }
         let topology = snapshot.topology.clone();
         others.fill(&mut snapshot.nodes, &topology);

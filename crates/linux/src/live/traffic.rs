@@ -9,9 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use numaherd_model::{
-    Counted, CpuId, Nanos, NodeId, Task, TaskId, Topology, Traffic, TrafficSource,
-};
+use numaherd_model::{Counted, CpuId, CpuSet, Nanos, NodeId, Task, TaskId, Traffic, TrafficSource};
 
 use crate::ReadError;
 use crate::system::System;
@@ -59,7 +57,7 @@ impl Meter {
         self.refused.as_deref()
     }
 
-    /// What the last window told; ends it if it is over.
+    /// What the last window told, of these CPUs; ends it if it is over.
     ///
     /// # Errors
     /// How busy CPUs are cannot be read.
@@ -68,13 +66,13 @@ impl Meter {
         system: &mut dyn System,
         now: Nanos,
         tasks: &[Task],
-        topology: &Topology,
+        cpus: &CpuSet,
     ) -> Result<Traffic, ReadError> {
         let is_over = self.before.as_ref().is_none_or(|before| now.since(before.at) >= WINDOW);
         let Some(counters) = self.counters.as_mut().filter(|_| is_over) else {
             return Ok(self.traffic.clone());
         };
-        match counters.source.read(&topology.cpus()) {
+        match counters.source.read(cpus) {
             Ok(counted) => {
                 let ran = tasks.iter().map(|task| (task.id, task.cpu_time)).collect();
                 let sample = Sample { at: now, counted, busy: system.busy()?, ran };

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numaherd_model::{Bytes, Missed, Nanos, ProcessId, Task};
+use numaherd_model::{Bytes, CpuSet, Missed, Nanos, ProcessId, Task};
 
 use super::{LiveMachine, quiet};
 use crate::vm;
@@ -68,7 +68,8 @@ impl LiveMachine {
             let old: BTreeSet<ProcessId> = old.map(|task| task.process).collect();
             // Whoever is looked at stays so while it rests: what it has mapped would have to be read again.
             let is_one = |task: &&Task| {
-                let busy = task.claims_cpu() && !task.fixed && old.contains(&task.process);
+                let ours = !task.fixed && !task.is_apart(&self.isolated);
+                let busy = task.claims_cpu() && ours && old.contains(&task.process);
                 begins && busy && !guests.contains(&task.process)
                     || self.accesses.is_watched(task.process)
             };
@@ -79,10 +80,16 @@ impl LiveMachine {
         all
     }
 
+    /// CPUs that are interrupted for samples: not those set apart, whoever runs there.
+    pub(super) fn open_cpus(&self) -> CpuSet {
+        self.topology.cpus().difference(&self.isolated)
+    }
+
     /// Samples those from now on. What has just been born has laid out other memory.
     pub(super) fn sample(&mut self, tasks: &[Task], now: Nanos) {
         let sampled = self.sampled_processes(tasks);
-        self.accesses.watch(&sampled, &self.topology.cpus());
+        let cpus = self.open_cpus();
+        self.accesses.watch(&sampled, &cpus);
         for task in tasks {
             self.accesses.born(task.process, Nanos(now.0.saturating_sub(task.age.0)));
         }
@@ -94,7 +101,8 @@ impl LiveMachine {
 
     /// Whether little is left to find out: samples are taken rarely then.
     pub fn settle(&mut self, settled: bool) {
-        self.accesses.settle(settled, &self.topology.cpus());
+        let cpus = self.open_cpus();
+        self.accesses.settle(settled, &cpus);
     }
 
     /// Why accesses to memory that faults are not sampled, where they should be.

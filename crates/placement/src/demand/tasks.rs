@@ -32,7 +32,13 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>, Pools) {
             task.home.and_then(|home| nodes.binary_search_by_key(&home, |node| node.id).ok());
         let runs_on = || node_of.get(task.last_cpu.0 as usize).copied().flatten();
         let now = home.or_else(runs_on).unwrap_or(0);
-        let only = task.fixed.then_some(now);
+        let apart = task.is_apart(&snapshot.isolated);
+        // Over CPUs set apart the kernel balances nothing: who was given several stays where it was put.
+        let stays = apart
+            && nodes
+                .get(now)
+                .is_some_and(|node| !node.cpus.intersection(&task.cpus_owner).is_empty());
+        let only = (task.fixed || stays).then_some(now);
         let mems = snapshot.mems_allowed_of(task.process).map(|mems| (mems, now));
         let (mask, has_choice, pool) =
             *mask_of.entry((&task.cpus_owner, only, mems)).or_insert_with(|| {
@@ -51,7 +57,8 @@ pub fn of(snapshot: &Snapshot) -> (Vec<DemandTask>, Vec<Vec<CpuSet>>, Pools) {
             });
         tasks.push(DemandTask {
             id: task.id,
-            claims_cpu: task.claims_cpu(),
+            busy: task.claims_cpu(),
+            claims_cpu: task.claims_cpu() && !apart,
             evidence: task.fault_pages(),
             mask,
             pool,

@@ -2,7 +2,7 @@
 
 use super::*;
 use numaherd_model::scene::{PROCESS, Scene, task_id};
-use numaherd_model::{CpuId, RegionUse};
+use numaherd_model::{Action, CpuId, Pages, Placement as _, RegionUse};
 
 /// A whole task at SLIT 21.
 const AT_21: u64 = 11 * SLIT_UNIT * SHARE;
@@ -142,6 +142,45 @@ fn cpus_that_others_keep_busy_or_that_are_set_apart_are_not_counted_on() {
     // Its owner gave it nothing but a CPU that is set apart: that is where it belongs.
     scene.edit().tasks[0].cpus_owner = "7".parse().unwrap();
     assert_eq!(Demand::new(&scene.snapshot()).cpus(0, 1).to_string(), "7");
+}
+
+/// As those who poll for packets do.
+#[test]
+fn who_is_on_cpus_set_apart_takes_none_of_the_others() {
+    let mut scene = Scene::even(2, 8);
+    for tid in 1..=8 {
+        scene.task(tid, tid - 1, 1000);
+    }
+    (0..8).for_each(|region| scene.region(region, &[(region as u32 + 1, 600)], &[(0, 512)]));
+    scene.edit().isolated = "4-7,12-15".parse().unwrap();
+    for task in &mut scene.edit().tasks[4..] {
+        task.cpus_owner = "4-7".parse().unwrap();
+        task.cpus_allowed = task.cpus_owner.clone();
+    }
+    let snapshot = scene.snapshot();
+    let demand = Demand::new(&snapshot);
+    assert_eq!(
+        (demand.capacity.as_slice(), demand.loads(&demand.today())),
+        (&[4, 4][..], vec![4, 0])
+    );
+    assert!((0..8).all(|task| demand.is_known(task)));
+    // Nobody has to make room.
+    let placed = |snapshot: &Snapshot| {
+        let plan = crate::Herd::new().decide(snapshot);
+        let placed = plan.actions.iter().filter_map(|action| match action {
+            Action::PlaceTask { task, node, .. } => Some((task.tid, node.0)),
+            _ => None,
+        });
+        placed.collect::<Vec<(u32, u32)>>()
+    };
+    assert!(placed(&snapshot).iter().all(|&(tid, node)| tid <= 4 && node == 0));
+    // With CPUs set apart on both nodes they stay where they were put, though their memory is elsewhere.
+    let mut both = scene.snapshot();
+    for task in &mut both.tasks[4..] {
+        task.cpus_owner = "4-7,12-15".parse().unwrap();
+    }
+    both.regions.iter_mut().for_each(|region| region.pages = vec![(NodeId(1), Pages(512))]);
+    assert!(placed(&both).iter().all(|&(tid, _)| tid <= 4), "{:?}", placed(&both));
 }
 
 #[test]
