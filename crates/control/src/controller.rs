@@ -211,8 +211,11 @@ impl<P: Placement> Controller<P> {
         }
         snapshot.stirred |= std::mem::take(&mut self.untold);
         self.evidence.add(since, &snapshot);
+        machine.is_at_work();
         self.unmapped.forget(machine, &mut self.evidence, &snapshot);
+        machine.is_at_work();
         self.evidence.fill(&mut snapshot);
+        machine.is_at_work();
         if looks_again {
             self.untold = snapshot.stirred;
             let waiting = Some(Waiting::Look);
@@ -222,7 +225,9 @@ impl<P: Placement> Controller<P> {
             gaps.fill(machine, &mut snapshot);
         }
         self.refusals.fill(&mut snapshot);
+        machine.is_at_work();
         let plan = self.placement.decide(&snapshot);
+        machine.is_at_work();
         if !snapshot.stirred && self.watch.is_surprised(&plan, &self.faults) {
             self.evidence.fade(begins);
             self.watch.stirred(snapshot.time);
@@ -230,6 +235,7 @@ impl<P: Placement> Controller<P> {
         }
         self.awake.turned(plan.converged);
         self.watch.turned(plan.converged.then_some(plan.strength_permille), &snapshot);
+        machine.is_at_work();
         Ok((snapshot, plan))
     }
 

@@ -428,10 +428,16 @@ impl Observe for LiveMachine {
                 // Where no CPU could be sampled so far, one may be now.
                 self.sample(&snapshot.tasks, now);
                 let memory = self.system.as_mut();
-                resident::fill(memory, &mut snapshot, &mut self.policies).map_err(read_error)?;
+                let policies = &mut self.policies;
+                let filled = resident::fill(memory, &mut snapshot, policies, &mut self.beat);
+                filled.map_err(read_error)?;
             }
         }
         Ok(snapshot)
+    }
+
+    fn is_at_work(&mut self) {
+        (self.beat)();
     }
 
     fn pages_lie(&mut self, process: ProcessId) -> Vec<(NodeId, Pages)> {

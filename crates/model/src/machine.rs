@@ -70,6 +70,10 @@ pub trait Observe {
     fn mapped(&mut self, _process: ProcessId) -> Option<Vec<Range<u64>>> {
         None
     }
+
+    /// Whoever looks is at work: said between two parts of a turn that may be long where much is known, for whoever
+    /// watches it.
+    fn is_at_work(&mut self) {}
 }
 
 /// A machine that can be acted upon.

@@ -4,7 +4,8 @@
 //! the kernel took on its behalf, which to read what a process of 500 GiB maps is seconds, and longer where
 //! that process holds a lock: only for much longer does that count too. And of a long time between two
 //! looks little counts, for then we did not run ourselves: what stops both of us (a container that is
-//! paused, a virtual machine) is not the session's.
+//! paused, a virtual machine) is not the session's. What it does itself takes the longer the more it knows, and grows with
+//! that: it hangs when it is silent for several times as long as it ever was.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ const STOPPED: Duration = Duration::from_millis(650);
 /// Any other, not counting time in which it waited for a CPU or the kernel. Guessed: nothing it does itself
 /// between two signs of life takes a tenth of it, but a virtual machine's CPU may stand still unseen.
 const OWN: Duration = Duration::from_secs(5);
+/// And so many times as long as it was silent before. Guessed.
+const LONGER: u32 = 4;
 /// The same while the session puts things back itself.
 const CLOSING: Duration = Duration::from_secs(10);
 /// The same with time that it spent in the kernel. Guessed: to walk 12 TiB in base pages takes that.
@@ -72,23 +75,41 @@ pub struct Silence {
     /// Time in the kernel that is not accounted for yet: it is counted in ticks.
     carried: Duration,
     closing: bool,
+    /// The longest silence of its own that ended.
+    longest: Duration,
 }
 
 impl Silence {
     /// From a first sign of life on.
     pub fn since(now: Instant) -> Silence {
         let zero = Duration::ZERO;
-        Silence { at: now, before: None, awake: zero, own: zero, carried: zero, closing: false }
+        Silence {
+            at: now,
+            before: None,
+            awake: zero,
+            own: zero,
+            carried: zero,
+            closing: false,
+            longest: zero,
+        }
     }
 
     /// A sign of life.
     pub fn ends(&mut self, now: Instant) {
-        *self = Silence { closing: self.closing, ..Silence::since(now) };
+        let longest =
+            if self.own > self.most() { self.longest } else { self.longest.max(self.own) };
+        *self = Silence { closing: self.closing, longest, ..Silence::since(now) };
     }
 
     /// From now on the session puts things back.
     pub fn closes(&mut self, now: Instant) {
-        *self = Silence { closing: true, ..Silence::since(now) };
+        *self = Silence { closing: true, longest: self.longest, ..Silence::since(now) };
+    }
+
+    /// How long its own may be.
+    fn most(&self) -> Duration {
+        let most = if self.closing { CLOSING } else { OWN };
+        most.max(self.longest * LONGER)
     }
 
     /// Whether it has gone on for so long that the session hangs; asks what that does only if it may.
@@ -111,8 +132,7 @@ impl Silence {
         self.carried = in_kernel.saturating_sub(awake).min(LOOK);
         self.awake += awake.min(MOST);
         self.own += awake.saturating_sub(in_kernel).min(MOST);
-        let own = if self.closing { CLOSING } else { OWN };
-        self.own > own || self.awake > IN_KERNEL || doing.stopped && self.awake > STOPPED
+        self.own > self.most() || self.awake > IN_KERNEL || doing.stopped && self.awake > STOPPED
     }
 }
 
@@ -173,6 +193,27 @@ mod tests {
         }
         // Where the supervisor seldom runs, it is noticed later, and still.
         assert_eq!(looks(Duration::from_secs(1), |_| {}), 26);
+    }
+
+    /// With as much as it knows grows what a turn takes.
+    #[test]
+    fn who_was_silent_for_long_and_spoke_again_may_be_for_longer() {
+        let mut now = Instant::now();
+        let mut silence = Silence::since(now);
+        let mut silent = |silence: &mut Silence, looks: usize| {
+            let mut hangs = false;
+            for _ in 0..looks {
+                now += LOOK;
+                hangs |= silence.is_hang(now, Doing::default);
+            }
+            silence.ends(now);
+            hangs
+        };
+        assert!(!silent(&mut silence, 45));
+        assert!(!silent(&mut silence, 170) && !silent(&mut silence, 600));
+        assert!(silent(&mut silence, 2_500));
+        // Without a first step it would not have gone so far.
+        assert!(silent(&mut Silence::since(Instant::now()), 170));
     }
 
     #[test]

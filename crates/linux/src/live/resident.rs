@@ -84,25 +84,20 @@ impl Policies {
     }
 }
 
-/// Fills in regions and faults per node.
+/// Fills in regions and faults per node; calls `beat` for each process.
 pub fn fill(
     memory: &mut (impl Memory + ?Sized),
     snapshot: &mut Snapshot,
     policies: &mut Policies,
+    beat: &mut dyn FnMut(),
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
     policies.unreadable.clear();
-    let mut processes: Vec<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
-    processes.sort_unstable();
-    processes.dedup();
-    for process in processes {
-        let busy = |task: &&numaherd_model::Task| task.process == process && task.busy_permille > 0;
-        let users: Vec<TaskId> = snapshot.tasks.iter().filter(busy).map(|task| task.id).collect();
-        let ours = snapshot.tasks.iter().filter(|task| task.process == process);
-        let age = ours.map(|task| task.age).max().unwrap_or_default();
+    for (process, (users, age)) in by_process(snapshot) {
         if users.is_empty() {
             continue;
         }
+        beat();
         let ranges = match memory.own_ranges(process.tgid) {
             Err(error) if error.is_refused() => {
                 policies.unreadable.insert(process, error.to_string());
@@ -194,24 +189,33 @@ pub fn per_node(places: &[PageStatus]) -> Vec<(NodeId, u64)> {
     nodes
 }
 
-/// Each task's faults per node, as if it had touched its share of every page.
+/// Each process's busy threads, ascending, and the age of its oldest.
+fn by_process(snapshot: &Snapshot) -> BTreeMap<ProcessId, (Vec<TaskId>, Nanos)> {
+    let mut processes: BTreeMap<ProcessId, (Vec<TaskId>, Nanos)> = BTreeMap::new();
+    for task in &snapshot.tasks {
+        let (users, age) = processes.entry(task.process).or_default();
+        users.extend((task.busy_permille > 0).then_some(task.id));
+        *age = task.age.max(*age);
+    }
+    processes
+}
+
+/// Each task's faults per node, as if it had touched its share of every page. Regions of a process have the same users.
 fn sum_up(snapshot: &mut Snapshot) {
-    let regions = &snapshot.regions;
-    for task in &mut snapshot.tasks {
-        for region in regions {
-            let users = region.users.len() as u64;
-            if !region.users.iter().any(|user| user.task == task.id) {
-                continue;
-            }
-            for &(node, Pages(pages)) in &region.pages {
-                let shared = pages / users;
-                match task.faults.iter_mut().find(|faults| faults.node == node) {
-                    Some(faults) => faults.shared += shared,
-                    None => task.faults.push(NodeFaults { node, private: 0, shared }),
-                }
-            }
+    for own in snapshot.regions.chunk_by(|a, b| a.id.process == b.id.process) {
+        let users = &own[0].users;
+        let mut faults: BTreeMap<NodeId, u64> = BTreeMap::new();
+        for &(node, Pages(pages)) in own.iter().flat_map(|region| &region.pages) {
+            *faults.entry(node).or_insert(0) += pages / users.len().max(1) as u64;
         }
-        task.faults.sort_by_key(|faults| faults.node);
+        let each: Vec<NodeFaults> = faults
+            .into_iter()
+            .map(|(node, shared)| NodeFaults { node, private: 0, shared })
+            .collect();
+        for user in users {
+            let at = snapshot.tasks.binary_search_by_key(&user.task, |task| task.id);
+            at.into_iter().for_each(|at| snapshot.tasks[at].faults.clone_from(&each));
+        }
     }
 }
 

@@ -76,7 +76,7 @@ fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     std::fs::write(folder.join("maps"), maps).unwrap();
     let mut snapshot = scene.snapshot();
     let mut memory = MadeUp(root.path(), false);
-    fill(&mut memory, &mut snapshot, &mut Policies::default())?;
+    fill(&mut memory, &mut snapshot, &mut Policies::default(), &mut || {})?;
     Ok(snapshot)
 }
 
@@ -149,7 +149,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let mut snapshot = two_of_three().snapshot();
     let mut memory = MadeUp(root.path(), false);
     let mut known = Policies::default();
-    fill(&mut memory, &mut snapshot, &mut known).unwrap();
+    fill(&mut memory, &mut snapshot, &mut known, &mut || {}).unwrap();
     let told = |region: &Region| (region.id.start, region.pages.clone(), region.stays);
     let on = |node: u32, pages: u64| vec![(NodeId(node), Pages(pages))];
     let expected = [
@@ -163,7 +163,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let mut stay_after = |ms: u64| {
         let mut snapshot = two_of_three().snapshot();
         snapshot.time.0 += ms * 1_000_000;
-        fill(&mut memory, &mut snapshot, &mut known).unwrap();
+        fill(&mut memory, &mut snapshot, &mut known, &mut || {}).unwrap();
         snapshot.regions.iter().filter(|region| region.stays).count()
     };
     assert_eq!([9_000, 11_000].map(&mut stay_after), [2, 0]);
@@ -175,7 +175,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let mut stay_after = |ms: u64| {
         let mut snapshot = young.clone();
         snapshot.time.0 += ms * 1_000_000;
-        fill(&mut memory, &mut snapshot, &mut known).unwrap();
+        fill(&mut memory, &mut snapshot, &mut known, &mut || {}).unwrap();
         std::fs::write(folder.join("numa_maps"), "").unwrap();
         snapshot.regions.iter().filter(|region| region.stays).count()
     };
@@ -187,9 +187,9 @@ fn whose_memory_may_not_be_read_is_left_alone_and_the_others_are_looked_after() 
     let root = tempfile::tempdir().unwrap();
     let mut snapshot = two_of_three().snapshot();
     let mut policies = Policies::default();
-    fill(&mut MadeUp(root.path(), true), &mut snapshot, &mut policies).unwrap();
+    fill(&mut MadeUp(root.path(), true), &mut snapshot, &mut policies, &mut || {}).unwrap();
     assert!(snapshot.regions.is_empty());
     assert!(policies.unreadable[&PROCESS].contains("/proc/1/maps"), "{policies:?}");
-    fill(&mut MadeUp(root.path(), false), &mut snapshot, &mut policies).unwrap();
+    fill(&mut MadeUp(root.path(), false), &mut snapshot, &mut policies, &mut || {}).unwrap();
     assert!(policies.unreadable.is_empty(), "it may be readable by now");
 }
