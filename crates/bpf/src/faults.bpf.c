@@ -162,12 +162,32 @@ static __always_inline int passed_over(__u64 address)
 	return !address || (page & 7) != ((page >> 3) * GOLDEN) >> 61;
 }
 
+/*
+ * Slot 0: whether a fault on several pages came whose address had been passed over. Where folios are of more than
+ * one page and less than a huge one, that is known only after the address (6.10 and later).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} large_folios SEC(".maps");
+
+static __always_inline int has_large_folios(void)
+{
+	__u32 slot = 0;
+	__u32 *seen = bpf_map_lookup_elem(&large_folios, &slot);
+
+	return seen && *seen;
+}
+
 SEC("fentry/mpol_misplaced")
 int remember_address(__u64 *ctx)
 {
 	__u64 *address;
 
-	if (ctx[2] % HUGE_BYTES && passed_over(ctx[2]))
+	/* To keep one takes longer than all the rest: not those of whom most likely nothing is told. */
+	if (ctx[2] % HUGE_BYTES && passed_over(ctx[2]) && !has_large_folios())
 		return 0;
 	if (!wanted(bpf_get_current_pid_tgid() >> 32))
 		return 0;
@@ -220,6 +240,12 @@ int forward_with_address(__u64 *ctx)
 	}
 	if (ctx[2] == 1 && passed_over(address))
 		return 0;
+	if (ctx[2] > 1 && !address) {
+		__u32 slot = 0, *seen = bpf_map_lookup_elem(&large_folios, &slot);
+
+		if (seen)
+			*seen = 1;
+	}
 	return forward(ctx, address, pid_tgid);
 }
 
