@@ -305,14 +305,18 @@ impl Herd {
     /// Placed tasks that get the CPUs of their owner back.
     fn releases(&mut self, demand: &Demand, snapshot: &Snapshot) -> Vec<Action> {
         let now = snapshot.time;
-        let mut room = None;
+        let (mut room, mut unplaced) = (None, None);
         let mut actions = Vec::new();
         for (i, task) in snapshot.tasks.iter().enumerate().filter(|(_, task)| task.home.is_some()) {
             let waits = self.tasks[i].waits;
+            let mut is_for_ours = || {
+                let unplaced = unplaced.get_or_insert_with(|| relief::with_unplaced(demand));
+                waits.is_placed_of_late(now) && unplaced[demand.tasks[i].now]
+            };
             let squeezed = self.mechanisms.relief
                 && waits.is_squeezed(task)
                 && !horizon::may_end(snapshot, i, SETTLE)
-                && !waits.is_for_ours(demand, i, now)
+                && !is_for_ours()
                 && room
                     .get_or_insert_with(|| relief::Room::new(demand))
                     .is_elsewhere(demand, snapshot, i);

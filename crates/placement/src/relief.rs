@@ -61,16 +61,10 @@ impl Waits {
         now >= LEAST_PERMILLE && now > 2 * self.usual_permille
     }
 
-    /// Whether it was placed of late and waits for others of ours who have no place yet.
+    /// Whether it was placed of late.
     #[must_use]
-    pub fn is_for_ours(&self, demand: &Demand, task: usize, now: Nanos) -> bool {
-        let here = demand.tasks[task].now;
-        let is_there = |i: usize| {
-            let other = &demand.tasks[i];
-            other.claims_cpu && !other.placed && other.now == here && demand.has_choice(i)
-        };
-        let of_late = self.placed_at.is_some_and(|at| now.since(at) < PATIENCE);
-        of_late && (0..demand.tasks.len()).any(is_there)
+    pub fn is_placed_of_late(&self, now: Nanos) -> bool {
+        self.placed_at.is_some_and(|at| now.since(at) < PATIENCE)
     }
 
     /// It is let go.
@@ -83,6 +77,16 @@ impl Waits {
     pub fn is_relieved(&self, now: Nanos) -> bool {
         self.relieved_at.is_some_and(|at| now.since(at) < REST)
     }
+}
+
+/// Whether each node has tasks of ours that claim a CPU and have no place yet, but a choice.
+#[must_use]
+pub fn with_unplaced(demand: &Demand) -> Vec<bool> {
+    let mut with = vec![false; demand.nodes.len()];
+    for (i, task) in demand.tasks.iter().enumerate() {
+        with[task.now] |= task.claims_cpu && !task.placed && demand.has_choice(i);
+    }
+    with
 }
 
 /// CPUs of each node that nobody claims. (With more tasks than CPUs a node may hold more of them than it has CPUs:
