@@ -128,11 +128,13 @@ impl Bundle {
         self.pages.iter().find(|(n, _)| *n == node).map_or(0, |(_, pages)| *pages)
     }
 
-    /// The weight of its users that is local, for tasks where `at` says and memory where it lies now.
+    /// The weight of its users that is local, for tasks where `at` says and memory where it lies now; beside a node that
+    /// has no memory, on the nearest that has.
     #[must_use]
-    pub fn local(&self, at: &[usize]) -> u64 {
+    pub fn local(&self, demand: &Demand, at: &[usize]) -> u64 {
         let near = |&(task, weight): &(usize, u64)| {
-            (weight * self.pages_on(at[task])).checked_div(self.known).unwrap_or(0)
+            let pages = self.pages_on(demand.beside[at[task]]);
+            (weight * pages).checked_div(self.known).unwrap_or(0)
         };
         self.users.iter().map(near).sum()
     }
@@ -162,6 +164,8 @@ pub struct Demand {
     pub lost_permille: u64,
     /// Whether a node has memory.
     pub has_memory: Vec<bool>,
+    /// The nearest node that has memory: mostly itself.
+    pub beside: Vec<usize>,
     /// Pages that a node can take without coming near its high watermark.
     pub room: Vec<u64>,
     /// CPUs of each node that are neither set apart nor taken by others.
@@ -215,6 +219,7 @@ impl Demand {
         Demand {
             excess: pairs.map(|(cpus, memory)| excess_of(cpus, memory)).collect(),
             lost_permille: lost::of(lost::others(topology).map(|(a, b)| excess_of(a, b).into())),
+            beside: beside(topology),
             has_memory: topology.nodes.iter().map(|node| node.memory.0 > 0).collect(),
             room: topology.nodes.iter().map(|node| room::pages(snapshot, node)).collect(),
             crowd: claims.saturating_sub(open.iter().sum()),
@@ -305,6 +310,16 @@ impl Demand {
     #[must_use]
     pub fn takes(&self, bundle: &Bundle, node: usize) -> bool {
         self.has_memory[node] && !bundle.forbidden.contains(&node)
+    }
+
+    /// Of these weights by node those whose nearest memory is this.
+    pub fn weights_beside<'a>(
+        &'a self,
+        weights: &'a [(usize, u64)],
+        memory: usize,
+    ) -> impl Iterator<Item = u64> + 'a {
+        let there = move |&&(node, _): &&(usize, u64)| self.beside[node] == memory;
+        weights.iter().filter(there).map(|(_, weight)| *weight)
     }
 
     /// Where a bundle's memory may come to be, by the rules of [`Demand::best_memory`], each with what it costs to
@@ -405,7 +420,7 @@ impl Demand {
         let (mut local, mut all) = (0, 0);
         for bundle in self.bundles.iter().filter(|bundle| !bundle.pages.is_empty()) {
             all += bundle.users.iter().map(|(_, weight)| weight).sum::<u64>();
-            local += bundle.local(at);
+            local += bundle.local(self, at);
         }
         (local * 1000).checked_div(all).unwrap_or(0) as u32
     }
@@ -425,11 +440,22 @@ impl Demand {
             if bundle.stays || interleave::in_earnest(self, bundle, weights).is_some() {
                 continue;
             }
-            let then = weights.iter().find(|(node, _)| *node == memory).map_or(0, |there| there.1);
-            comes += then.saturating_sub(bundle.local(at));
+            let then: u64 = self.weights_beside(weights, memory).sum();
+            comes += then.saturating_sub(bundle.local(self, at));
         }
         (comes * 1000).checked_div(all).unwrap_or(0) as u32
     }
+}
+
+/// Of each node the nearest that has memory, itself if it has some.
+fn beside(topology: &Topology) -> Vec<usize> {
+    let nodes = &topology.nodes;
+    let nearest = |at: usize| {
+        let has_memory = (0..nodes.len()).filter(|&node| nodes[node].memory.0 > 0);
+        has_memory.min_by_key(|&node| (topology.far_by_slit_at(at, node), node)).unwrap_or(at)
+    };
+    let of = |at: usize| if nodes[at].memory.0 > 0 { at } else { nearest(at) };
+    (0..nodes.len()).map(of).collect()
 }
 
 #[cfg(test)]

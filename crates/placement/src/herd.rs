@@ -196,7 +196,8 @@ impl Placement for Herd {
             held || !self.tasks[i].is_restless(snapshot.time)
         };
         let mut follow = pages::follow(snapshot, &demand, &outlook, |b| {
-            let there = |user: &&(usize, u64)| at[user.0] == outlook.of(b).memory && stays(user.0);
+            let memory = outlook.of(b).memory;
+            let there = |user: &&(usize, u64)| demand.beside[at[user.0]] == memory && stays(user.0);
             demand.bundles[b].users.iter().filter(there).map(|user| user.1).sum()
         });
         follow.retain(|action| self.rest.may_move(action, snapshot.time));

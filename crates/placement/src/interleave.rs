@@ -93,7 +93,8 @@ pub fn gather(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
         let Some(nodes) = in_earnest(demand, bundle, weights).filter(|_| all_placed) else {
             continue;
         };
-        let away = |&&(node, _): &&(usize, u64)| weights.iter().all(|user| user.0 != node);
+        let away =
+            |&&(node, _): &&(usize, u64)| weights.iter().all(|user| demand.beside[user.0] != node);
         let strays: Vec<(usize, u64)> = bundle.pages.iter().filter(away).copied().collect();
         if strays.is_empty() || !comes_nearer(demand, bundle, weights, &nodes, &strays) {
             continue;
@@ -187,12 +188,22 @@ fn comes_nearer(
     now * 1000 >= then * (1000 + CLEAR_PERMILLE) && gain > count.saturating_mul(bundle.page_cost)
 }
 
-/// The nodes that use a bundle in earnest, ascending, if they are several and none has most of it.
+/// The nodes that use a bundle in earnest, ascending, if they are several and none has most of it; those without memory as
+/// if they were the nearest that has some.
 pub fn in_earnest(
     demand: &Demand,
     bundle: &Bundle,
     weights: &[(usize, u64)],
 ) -> Option<Vec<usize>> {
+    let mut beside = Amounts::new();
+    for &(node, weight) in weights {
+        let memory = demand.beside[node];
+        match beside.iter_mut().find(|(node, _)| *node == memory) {
+            Some((_, sum)) => *sum += weight,
+            None => beside.push((memory, weight)),
+        }
+    }
+    let weights = beside;
     let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
     let most = weights.iter().map(|(_, weight)| *weight).max()?;
     if most * 1000 >= all * MIN_USE_PERMILLE {

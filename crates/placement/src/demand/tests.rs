@@ -144,6 +144,44 @@ fn cpus_that_others_keep_busy_or_that_are_set_apart_are_not_counted_on() {
     assert_eq!(Demand::new(&scene.snapshot()).cpus(0, 1).to_string(), "7");
 }
 
+/// Three nodes, the second with CPUs and no memory, and the first nearer to it. Two tasks that have to be there.
+#[test]
+fn memory_goes_beside_a_node_that_has_none() {
+    let mut scene = Scene::even(3, 4);
+    let topology = &mut scene.edit().topology;
+    topology.nodes[1].memory = numaherd_model::Bytes(0);
+    topology.distances = vec![vec![10, 12, 32], vec![12, 10, 32], vec![32, 32, 10]];
+    scene.task(1, 4, 1000);
+    scene.task(2, 5, 1000);
+    for task in &mut scene.edit().tasks {
+        task.cpus_owner = "4-7".parse().unwrap();
+        task.cpus_allowed = task.cpus_owner.clone();
+    }
+    (0..4).for_each(|region| scene.region(region, &[(1, 300), (2, 300)], &[(2, 512)]));
+    let mut snapshot = scene.snapshot();
+    let moves = |snapshot: &Snapshot| {
+        let mut herd = crate::Herd::new();
+        herd.decide(snapshot);
+        let mut later = snapshot.clone();
+        later.time.0 += 10_000_000_000;
+        let plan = herd.decide(&later);
+        let to = |action: &Action| matches!(action, Action::MovePages { to: NodeId(0), .. });
+        let demand = Demand::new(&later);
+        let (at, strength) = (demand.today(), demand.strength_permille(&demand.today()));
+        let misplaced = demand.misplaced_permille(&at, &crate::outlook::Outlook::new(&demand, &at));
+        (
+            plan.actions.iter().filter(|action| to(action)).count(),
+            plan.actions.len(),
+            strength,
+            misplaced,
+        )
+    };
+    assert_eq!(moves(&snapshot), (4, 4, 0, 1000));
+    // Once it is there, that is as good as it gets.
+    snapshot.regions.iter_mut().for_each(|region| region.pages = vec![(NodeId(0), Pages(512))]);
+    assert_eq!(moves(&snapshot), (0, 0, 1000, 0));
+}
+
 /// As those who poll for packets do.
 #[test]
 fn who_is_on_cpus_set_apart_takes_none_of_the_others() {
