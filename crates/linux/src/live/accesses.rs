@@ -392,19 +392,17 @@ impl Known {
                 return;
             }
         }
-        let long = walk::is_too_long(system, process.tgid);
-        let mappings = if long { None } else { system.mappings(process.tgid).ok().flatten() };
-        let mappings = mappings.unwrap_or_default();
         let layout = system.layout(process.tgid).ok().flatten().unwrap_or_default();
+        // What runs inside a virtual machine is found in the kernel, and is not seen.
+        let untold = layout.guest || walk::is_too_long(system, process.tgid);
+        let mappings = if untold { None } else { system.mappings(process.tgid).ok().flatten() };
+        let mappings = mappings.unwrap_or_default();
         self.mappings = told(&mappings, &layout.own);
         self.mapped = layout.mapped;
         self.ruled.clear();
         self.shows = mappings.first().is_some_and(shows);
-        self.resident = resident(&mappings, &self.mappings);
-        if long {
-            // Nothing is told of it, whatever it has.
-            self.resident = (Bytes(0), Bytes(1));
-        }
+        let nothing = (Bytes(0), Bytes(1));
+        self.resident = if untold { nothing } else { resident(&mappings, &self.mappings) };
         self.base = system.is_mostly_base();
         let bounded = age.clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
@@ -607,11 +605,11 @@ mod tests {
     fn of_a_process_that_reading_its_policies_would_hold_up_nothing_is_told() {
         let root = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
-        let process = |gib: u64| {
+        let process = |gib: u64, more: &str| {
             put("proc/7/status", &format!("RssAnon:\t{} kB\n", gib << 20));
             put("proc/meminfo", "AnonPages: 100 kB\nAnonHugePages: 0 kB\n");
             let end = (1_u64 << 40) + (gib << 30);
-            put("proc/7/maps", &format!("10000000000-{end:x} rw-p 00000000 00:00 0 \n"));
+            put("proc/7/maps", &format!("10000000000-{end:x} rw-p 00000000 00:00 0 \n{more}"));
             put("proc/7/numa_maps", "10000000000 default anon=9 N0=9 kernelpagesize_kB=4\n");
             let (id, mut known) = (ProcessId { tgid: 7, start: 1 }, Known::default());
             known.read(&mut system::Running::new(root.path()), id);
@@ -623,8 +621,11 @@ mod tests {
         let nine = Bytes(9 * 4096);
         // Where pages are large, a mapping has fewer.
         let scale = pages::size().0 / 4096;
-        assert_eq!(process(1), (Some(Kind::Faults), false, Some(nine)));
-        assert_eq!(process(17 * scale), (None, true, None));
+        assert_eq!(process(1, ""), (Some(Kind::Faults), false, Some(nine)));
+        assert_eq!(process(17 * scale, ""), (None, true, None));
+        // Nor of a virtual machine, where nothing is seen of what its guest does.
+        let vcpu = "7f0000000000-7f0000003000 rw-s 00000000 00:0f 12 anon_inode:kvm-vcpu:0\n";
+        assert_eq!(process(1, vcpu), (None, true, None));
     }
 
     /// It is memory whose owner has said where it belongs.

@@ -25,6 +25,8 @@ pub struct Layout {
     pub own: Vec<AnonymousRange>,
     /// Which addresses it maps at all, neighbours as one.
     pub mapped: Vec<ops::Range<u64>>,
+    /// Whether it runs a virtual machine's CPUs, whatever it calls their threads.
+    pub guest: bool,
 }
 
 /// A range of an object that others may map too.
@@ -82,6 +84,7 @@ pub fn read_layout(root: &Path, tgid: u32) -> Result<Option<Layout>, ReadError> 
     let mut layout = Layout::default();
     let take = |line: Line| {
         add(&mut layout.mapped, &line);
+        layout.guest |= line.guest;
         if let Some(Range::Own(range)) = line.range {
             layout.own.push(range);
         }
@@ -107,6 +110,8 @@ struct Line {
     len: Bytes,
     /// If it is of one of the two kinds.
     range: Option<Range>,
+    /// What the kernel shares with whoever runs a virtual CPU.
+    guest: bool,
 }
 
 fn each_line(root: &Path, tgid: u32, mut take: impl FnMut(Line)) -> Result<Option<()>, ReadError> {
@@ -149,7 +154,8 @@ fn parse(line: &str) -> Option<Line> {
         }
         _ => None,
     };
-    Some(Line { start, len, range })
+    let guest = words.next().is_some_and(|name| name.starts_with("anon_inode:kvm-vcpu"));
+    Some(Line { start, len, range, guest })
 }
 
 #[cfg(test)]
@@ -181,7 +187,13 @@ mod tests {
         let below =
             [0x55a0..0x55c0, 0x6000..0x8000, 0x9000..0xa000, 0xb000..0xe000, 0xf000..0xf800];
         assert_eq!(mapped, below.into_iter().chain([vsyscall]).collect::<Vec<_>>());
-        let layout = Layout { own: ranges, mapped };
+        let mut layout = Layout { own: ranges, mapped, guest: false };
+        assert_eq!(read_layout(root.path(), 7).unwrap().as_ref(), Some(&layout));
+        // As of a firecracker, whose threads are called otherwise than QEMU's.
+        let vcpu = "5000-5000 rw-s 00000000 00:0f 12 anon_inode:kvm-vcpu:0\n";
+        std::fs::write(root.path().join("proc/7/maps"), format!("{maps}{vcpu}")).unwrap();
+        layout.mapped.push(0x5000..0x5000);
+        layout.guest = true;
         assert_eq!(read_layout(root.path(), 7).unwrap(), Some(layout));
         assert_eq!(read(root.path(), 8).unwrap(), None);
         assert_eq!(read_layout(root.path(), 8).unwrap(), None);
