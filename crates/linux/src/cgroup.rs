@@ -197,6 +197,26 @@ pub fn of_process(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Vec<Pat
     Ok(up(group).map(|part| base.join(part)).collect())
 }
 
+/// The same of its group of version 1 that has the `cpu` controller, as on hosts where both versions are in use.
+///
+/// # Errors
+/// A file is there and cannot be read.
+pub fn of_process_by_cpu(
+    root: &Path,
+    mounts: &mut Mounts,
+    tgid: u32,
+) -> Result<Vec<PathBuf>, ReadError> {
+    let text = text_if_present(&root.join(format!("proc/{tgid}/cgroup")))?.unwrap_or_default();
+    let by_cpu = |line: &&str| {
+        let controllers = line.split(':').nth(1).unwrap_or_default();
+        controllers.split(',').any(|name| name == "cpu")
+    };
+    let group = text.lines().find(by_cpu).and_then(|line| line.splitn(3, ':').nth(2));
+    let Some(group) = group else { return Ok(Vec::new()) };
+    let Some(base) = mounts.version_1(root, "cpu")? else { return Ok(Vec::new()) };
+    Ok(up(group).map(|part| base.join(part)).collect())
+}
+
 fn children(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let failed = |source: io::Error| ReadError::Read { path: folder.to_path_buf(), source };
     let entries = match std::fs::read_dir(folder) {

@@ -52,7 +52,8 @@ pub fn read(root: &Path) -> Result<Host, ReadError> {
     Ok(Host {
         release: release.map_or_else(|| "unknown".into(), |text| text.trim().to_string()),
         numa_maps: root.join("proc/self/numa_maps").exists(),
-        schedstat: root.join("proc/self/schedstat").exists(),
+        // A kernel that does not count prints zeroes.
+        schedstat: text("proc/self/schedstat")?.is_some_and(|text| text.trim() != "0 0 0"),
         task_counts: root.join("proc/self/sched").exists(),
         lockdown: lockdown.as_deref().and_then(in_brackets).filter(|mode| mode != "none"),
         hidepid: text("proc/mounts")?.as_deref().and_then(hidepid),
@@ -106,6 +107,10 @@ mod tests {
         );
         put("proc/sys/kernel/osrelease", "6.12.1\n");
         put("proc/self/numa_maps", "");
+        put("proc/self/schedstat", "0 0 0\n");
+        assert!(!read(root.path()).unwrap().schedstat);
+        put("proc/self/schedstat", "5 0 1\n");
+        assert!(read(root.path()).unwrap().schedstat);
         put("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
         put(
             "proc/mounts",

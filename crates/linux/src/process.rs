@@ -91,6 +91,15 @@ pub struct SchedStat {
     pub slices: u64,
 }
 
+impl SchedStat {
+    /// None where nothing was counted: a kernel that could and does not prints zeroes for everybody (sched_info_on, v6.12),
+    /// and who has not run yet has nothing to tell.
+    fn counted(self) -> Option<SchedStat> {
+        let nothing = self.run_time == Nanos(0) && self.wait_time == Nanos(0) && self.slices == 0;
+        (!nothing).then_some(self)
+    }
+}
+
 /// Reads tasks below a root.
 #[derive(Debug)]
 pub struct TaskReader {
@@ -163,7 +172,7 @@ impl TaskReader {
         parse_stat(&text).map(Some).ok_or_else(wrong)
     }
 
-    /// A thread's schedstat; None also where the kernel was built without it.
+    /// A thread's schedstat; None also where the kernel was built without it, or does not count.
     ///
     /// # Errors
     /// The file cannot be read, or is not three numbers.
@@ -174,7 +183,7 @@ impl TaskReader {
         };
         let text = String::from_utf8_lossy(bytes);
         let wrong = || ReadError::parse_file(&path, "three numbers", &text);
-        parse_schedstat(&text).map(Some).ok_or_else(wrong)
+        Ok(parse_schedstat(&text).ok_or_else(wrong)?.counted())
     }
 
     /// The CPUs a thread may run on, from its status. On the live machine

@@ -104,7 +104,8 @@ fn has_policy(numa_maps: &Path) -> bool {
 /// A file is there and cannot be read.
 pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<u64, ReadError> {
     let mut sum: u64 = 0;
-    for folder in cgroup::of_process(root, mounts, tgid)? {
+    let folders = cgroup::of_process(root, mounts, tgid)?;
+    for folder in folders.into_iter().chain(cgroup::of_process_by_cpu(root, mounts, tgid)?) {
         let text = text_if_present(&folder.join("cpu.stat"))?.unwrap_or_default();
         let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
         sum = sum.saturating_add(line.and_then(|times| times.trim().parse().ok()).unwrap_or(0));
@@ -222,6 +223,25 @@ mod tests {
         put(root.path(), "sys/fs/cgroup/cpu.stat", "usage_usec 5\n");
         let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
         assert_eq!((of(7), of(8)), (7, 0));
+    }
+
+    /// Where quotas are of version 1, the group of version 2 has a cpu.stat too, without them.
+    #[test]
+    fn a_quota_of_version_1_counts_as_well() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| put(root.path(), path, text);
+        put(
+            "proc/mounts",
+            "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n\
+             cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0\n",
+        );
+        put("proc/7/cgroup", "4:cpu,cpuacct:/pods/a:b\n1:name=systemd:/x\n0::/pods/a:b\n");
+        put("proc/8/cgroup", "5:cpuacct:/pods/a:b\n0::/pods/a:b\n");
+        put("sys/fs/cgroup/unified/pods/a:b/cpu.stat", "usage_usec 5\n");
+        put("sys/fs/cgroup/cpu,cpuacct/pods/a:b/cpu.stat", "nr_periods 9\nnr_throttled 3\n");
+        put("sys/fs/cgroup/cpu,cpuacct/pods/cpu.stat", "nr_throttled 1\n");
+        let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
+        assert_eq!((of(7), of(8)), (4, 0));
     }
 
     #[test]

@@ -20,7 +20,7 @@ const LEN: usize = 64;
 pub struct Kept(BTreeMap<(u32, u32), File>);
 
 impl Kept {
-    /// A thread's schedstat; None also where the kernel was built without it.
+    /// A thread's schedstat; None also where the kernel was built without it, or does not count.
     ///
     /// # Errors
     /// As for [`TaskReader::schedstat`].
@@ -33,7 +33,7 @@ impl Kept {
         if let Some(text) = self.0.get(&(tgid, tid)).and_then(|file| read(file).ok())
             && let Some(stat) = parse_schedstat(&text)
         {
-            return Ok(Some(stat));
+            return Ok(stat.counted());
         }
         self.0.remove(&(tgid, tid));
         let path = reader.task_file(tgid, tid, "schedstat");
@@ -49,7 +49,7 @@ impl Kept {
             self.0.pop_first();
         }
         self.0.insert((tgid, tid), file);
-        Ok(Some(stat))
+        Ok(stat.counted())
     }
 }
 

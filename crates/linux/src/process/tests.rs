@@ -65,6 +65,21 @@ fn what_is_no_stat_is_an_error_naming_the_file() {
     assert!(error.ends_with("line 1: expected the fields of a task's stat, found '9 (x) R 1'"));
 }
 
+/// A kernel with the file whose counting is off, and nobody would ever be busy.
+#[test]
+fn zeroes_for_all_times_are_no_times() {
+    let root = tempfile::tempdir().unwrap();
+    let mut tasks = TaskReader::new(root.path());
+    let mut told = |text: &str| {
+        put(root.path(), "proc/9/task/9/schedstat", text);
+        let kept = kept::Kept::default().schedstat(&tasks, (9, 9)).unwrap();
+        let read = tasks.schedstat(9, 9).unwrap();
+        assert_eq!(kept, read);
+        read.map(|stat| (stat.run_time.0, stat.wait_time.0, stat.slices))
+    };
+    assert_eq!([told("0 0 0\n"), told("0 7 0\n")], [None, Some((0, 7, 0))]);
+}
+
 #[test]
 fn what_is_gone_is_none() {
     let root = tempfile::tempdir().unwrap();
