@@ -134,6 +134,10 @@ impl Facts {
         found.extend([self.balancing(), self.stream(), self.samples(), self.traffic()]);
         found.extend([self.periods(), self.others()]);
         found.push(self.counts());
+        found.extend((!self.host.schedstat).then(|| {
+            let told = "how long threads wait for a CPU is not counted: a placed one that is crowded out is seen late";
+            less("waiting", State::Limited, told, "sysctl kernel.task_delayacct=1")
+        }));
         found.extend(self.host.rivals.iter().map(|(name, pid)| {
             let told = format!("{name} runs (process {pid}) and places processes too");
             less("rivals", State::Limited, told, format!("stop {name} while balance runs"))

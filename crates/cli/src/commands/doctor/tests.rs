@@ -187,6 +187,13 @@ fn what_is_missing_is_named_with_what_to_do() {
             "stop numad",
         ),
         (
+            with(|f| f.host.schedstat = false),
+            "waiting",
+            State::Limited,
+            "is not counted",
+            "kernel.task_delayacct",
+        ),
+        (
             with(|f| f.host.cgroup2 = false),
             "control groups",
             State::Limited,
