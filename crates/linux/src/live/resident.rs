@@ -7,14 +7,16 @@
 //! A mapping is cut into pieces, and of each piece a few pages spread over it are looked up.
 //! Mappings with a memory policy of their own, or of a process that has one, and huge pages of the
 //! reserve stay where they are: whoever set that up knows where that memory belongs, and tasks have to
-//! come to it. (The kernel leaves them out of its hinting faults, too.)
+//! come to it. (The kernel leaves them out of its hinting faults, too.) So does what lies on nodes without CPUs: the kernel
+//! may have taken it there for not being used, or a graphics card's driver since that uses it, and nothing here says
+//! that it would be used from where it came.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
 use numaherd_model::{
     Bytes, EvidenceGrade, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
-    Snapshot, TaskId,
+    Snapshot, TaskId, Topology,
 };
 
 use super::walk;
@@ -126,13 +128,22 @@ pub fn fill(
             let pages = pages_of(piece, places, page);
             if !pages.is_empty() {
                 let id = RegionId { process, start: piece.start };
-                snapshot.regions.push(region(id, piece.len, pages, &users, false));
+                let stays = is_beyond(&pages, &snapshot.topology);
+                snapshot.regions.push(region(id, piece.len, pages, &users, stays));
             }
         }
     }
     snapshot.regions.sort_by_key(|region| region.id);
     sum_up(snapshot);
     Ok(())
+}
+
+/// Whether most of it lies on nodes without CPUs, such as CXL or a graphics card's.
+fn is_beyond(pages: &[(NodeId, Pages)], topology: &Topology) -> bool {
+    let has_cpus = |id: NodeId| topology.cpu_nodes().any(|node| node.id == id);
+    let beyond = pages.iter().filter(|(node, _)| !has_cpus(*node));
+    let beyond: u64 = beyond.map(|(_, pages)| pages.0).sum();
+    beyond * 2 > pages.iter().map(|(_, pages)| pages.0).sum()
 }
 
 /// A region that these tasks use alike.

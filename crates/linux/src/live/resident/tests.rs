@@ -193,3 +193,16 @@ fn whose_memory_may_not_be_read_is_left_alone_and_the_others_are_looked_after() 
     fill(&mut MadeUp(root.path(), false), &mut snapshot, &mut policies, &mut || {}).unwrap();
     assert!(policies.unreadable.is_empty(), "it may be readable by now");
 }
+
+/// The kernel may have taken it there for not being used.
+#[test]
+fn what_lies_on_a_node_without_cpus_stays_there() {
+    let mut scene = two_of_three();
+    let stays = |scene: &Scene| {
+        let snapshot = filled(MAPS, scene).unwrap();
+        snapshot.regions.iter().map(|region| region.stays).collect::<Vec<_>>()
+    };
+    assert_eq!(stays(&scene), [false; 3]);
+    scene.edit().topology.nodes[1].cpus = numaherd_model::CpuSet::new();
+    assert_eq!(stays(&scene), [false, false, true]);
+}
