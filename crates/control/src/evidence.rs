@@ -4,7 +4,8 @@
 //! was last seen, and how many faults each task took there. Counts are a window over about the
 //! last four passes of the kernel's scan over the region: when they exceed that, all are
 //! halved. So a task that takes over a region outweighs its predecessor within three passes,
-//! and a region nobody scans keeps what is known of it.
+//! and a region nobody scans keeps what is known of it. Where a huge page is larger (512 MiB with base pages of 64 KiB, as
+//! on ARM), its memory stays where it is, for what a move would take is reckoned by the region: tasks come to it.
 //!
 //! A page faults once per pass, by whoever comes first, so a pass alone cannot tell memory that
 //! all tasks of a process share from memory that each has to itself. Two passes can: each page

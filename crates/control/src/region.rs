@@ -47,6 +47,8 @@ pub struct RegionEvidence {
     newest: Nanos,
     /// What is known is of before the program went on to something else.
     faded: bool,
+    /// It is a part of a huge page that is larger than it, which cannot be moved in part.
+    part: bool,
     /// The fault on a base page that later ones are compared with.
     leader: Option<Touch>,
 }
@@ -135,6 +137,7 @@ impl RegionEvidence {
             switches: 0,
             newest: Nanos(0),
             faded: false,
+            part: false,
             leader: None,
         }
     }
@@ -163,6 +166,7 @@ impl RegionEvidence {
     /// Counts a fault of one of the users. Answers the touch before, if one is known. A huge
     /// page's fault stands for all of it, and where base pages' are sampled, each for some.
     pub fn touch(&mut self, user: usize, page: usize, fault: &HintingFault) -> Option<Touch> {
+        self.part |= fault.pages.0 > self.len as u64;
         let size = (fault.pages.0.max(1) as usize).min(self.len);
         let first = page.min(self.len - 1) / size * size;
         let node = u16::try_from(fault.memory_node.0).unwrap_or(NOWHERE);
@@ -259,8 +263,8 @@ impl RegionEvidence {
             pages: known.map(|&(node, pages)| (node, Pages(pages))).collect(),
             users,
             age: now.since(self.newest),
-            rests: false,
-            stays: false,
+            rests: self.part,
+            stays: self.part,
             pairs: self.pairs,
             switches: self.switches,
         }

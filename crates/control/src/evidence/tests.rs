@@ -245,3 +245,16 @@ fn what_was_passed_on_is_not_shared() {
     evidence.fill(&mut snapshot);
     assert_eq!((snapshot.sharing[0].samples, snapshot.sharing[0].switches), (32, 0));
 }
+
+#[test]
+fn memory_in_huge_pages_larger_than_a_region_stays() {
+    let at = 0x4000_0000;
+    let huge = |pages| HintingFault { pages: Pages(pages), ..fault(1, at, 0, None) };
+    // As many as a region has, and a huge page of 512 MiB in base pages of 64 KiB.
+    let stays = |pages| {
+        let region = filled(&[huge(pages)]).regions[0].clone();
+        (region.stays, region.rests, region.known_pages())
+    };
+    assert_eq!(stays(512), (false, false, Pages(512)));
+    assert_eq!(stays(8192), (true, true, Pages(512)));
+}
