@@ -97,6 +97,12 @@ pub fn size(text: &str) -> u64 {
     number.saturating_mul(1 << shift)
 }
 
+/// The same, but of what is a size and nothing else.
+pub fn strict_size(text: &str) -> Option<u64> {
+    let (_, rest) = numaherd_mempolicy::lists::c_number(text)?;
+    matches!(rest.to_ascii_lowercase().as_str(), "" | "k" | "m" | "g").then(|| size(text))
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
@@ -107,6 +113,9 @@ mod tests {
             assert_eq!(super::size(text), expected, "{text}");
         }
         assert_eq!(super::size("x"), 0);
+        let strict = ["4k", "2G", "7", "x", "4x", "1T", "2gx", ""].map(super::strict_size);
+        let sizes = [Some(4 << 10), Some(2 << 30), Some(7)];
+        assert_eq!(strict, [sizes[0], sizes[1], sizes[2], None, None, None, None, None]);
         assert_eq!(super::size("99999999999999g"), u64::MAX);
     }
 }

@@ -89,6 +89,7 @@ mod tests {
             tunes: false,
             kept: false,
             changes: changes.into_iter().map(|change| (Nanos(0), change)).collect(),
+            unreadable: Vec::new(),
         }
     }
 

@@ -19,6 +19,7 @@ mod runs;
 mod session;
 mod simulation;
 mod stalls;
+mod start;
 mod targets;
 mod terminal;
 mod traffic;
@@ -62,6 +63,9 @@ fn main() -> ExitCode {
                 error.downcast_ref()
             {
                 return interrupt::code();
+            }
+            if let Some(not_started) = error.downcast_ref::<start::NotStarted>() {
+                return ExitCode::from(not_started.code());
             }
             ExitCode::from(if error.is::<output::Misuse>() { 2 } else { 1 })
         }

@@ -433,7 +433,15 @@ pub fn is_alive(left: &LeftBehind, reader: &mut TaskReader) -> Result<bool> {
 pub fn undo_left(left: &LeftBehind, dry_run: bool) -> Undone {
     let mark = format!("{MARK}={}", left.run);
     let trail = Trail { changes: &left.changes, mark: Some(&mark), since: left.start };
-    undo("/".as_ref(), trail, dry_run)
+    let mut undone = undo("/".as_ref(), trail, dry_run);
+    let lost = |line: &usize| {
+        format!(
+            "{} line {line}: it cannot be read, and what it changed is not put back",
+            left.path.display()
+        )
+    };
+    undone.failed.extend(left.unreadable.iter().map(lost));
+    undone
 }
 
 /// Removes the journal of a session that is put back.

@@ -9,12 +9,15 @@
 mod kept;
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeSet, ProcessId, TaskId, TaskState};
 
 use crate::file::{self, Buffer, ReadError};
+use crate::threads;
 pub use kept::Kept;
 
 /// What `/proc/PID/task/TID/stat` tells about a thread.
@@ -100,18 +103,31 @@ impl SchedStat {
     }
 }
 
+/// More than an environment can have: a program is started with 6 MiB of that and its arguments at the most.
+const MOST_ENVIRONMENT: u64 = 8 << 20;
+
+/// How long one process's environment is waited for, and how long once several have let us wait. Guessed.
+const MOST_WAITED: Duration = Duration::from_secs(1);
+const LEAST_WAITED: Duration = Duration::from_millis(20);
+
 /// Reads tasks below a root.
 #[derive(Debug)]
 pub struct TaskReader {
     proc: PathBuf,
     buffer: Buffer,
+    /// How long it will wait yet for processes that let it wait.
+    patience: Duration,
 }
 
 impl TaskReader {
     /// A reader of `root`'s `proc`.
     #[must_use]
     pub fn new(root: &Path) -> Self {
-        TaskReader { proc: root.join("proc"), buffer: Buffer::default() }
+        TaskReader {
+            proc: root.join("proc"),
+            buffer: Buffer::default(),
+            patience: MOST_WAITED * 10,
+        }
     }
 
     /// All processes, ascending.
@@ -295,17 +311,28 @@ impl TaskReader {
     /// # Errors
     /// The file cannot be read for another reason.
     pub fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
+        // The process decides what that takes: terabytes that it says are its environment, or its lock held for ever by a
+        // thread that waits for a file system of its own.
         let path = self.proc.join(format!("{tgid}/environ"));
-        match self.buffer.read(&path) {
-            Ok(bytes) => {
-                Ok(bytes.map(|bytes| bytes.split(|&b| b == 0).any(|v| v == mark.as_bytes())))
+        let begin = Instant::now();
+        let answer = threads::within(self.patience.min(MOST_WAITED), {
+            let path = path.clone();
+            move || {
+                let mut bytes = Vec::new();
+                File::open(path)?.take(MOST_ENVIRONMENT).read_to_end(&mut bytes)?;
+                Ok(bytes)
             }
-            Err(ReadError::Read { source, .. })
-                if source.kind() == io::ErrorKind::PermissionDenied =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(error),
+        });
+        let Some(read) = answer else {
+            self.patience = self.patience.saturating_sub(begin.elapsed()).max(LEAST_WAITED);
+            let source = io::ErrorKind::TimedOut.into();
+            return Err(ReadError::Read { path, source });
+        };
+        match read {
+            Ok(bytes) => Ok(Some(bytes.split(|&b| b == 0).any(|v| v == mark.as_bytes()))),
+            Err(error) if file::is_absent(&error) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
+            Err(source) => Err(ReadError::Read { path, source }),
         }
     }
 

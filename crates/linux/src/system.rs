@@ -4,7 +4,7 @@
 //! Thin: nothing is decided here. Who ends meanwhile is `None`, or a [`SysError`] that says gone.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::Builder;
@@ -293,7 +293,11 @@ impl Tasks for Running {
     }
 
     fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>> {
-        std::fs::read(self.root.join(format!("proc/{tgid}/cmdline"))).ok()
+        let path = self.root.join(format!("proc/{tgid}/cmdline"));
+        // A process may say that it has terabytes of them.
+        let mut line = Vec::new();
+        let file = std::fs::File::open(path).ok()?;
+        file.take(MOST_OF_A_LINE).read_to_end(&mut line).ok().map(|_| line)
     }
 
     fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
@@ -328,6 +332,9 @@ impl Tasks for Running {
         self.reader.mems_allowed(tgid).ok().flatten()
     }
 }
+
+/// More than a program's arguments can have.
+const MOST_OF_A_LINE: u64 = 8 << 20;
 
 impl Memory for Running {
     fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {

@@ -1,6 +1,9 @@
 //! Work in threads of its own, as far as any can be had.
 
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::thread::{Builder, ScopedJoinHandle};
+use std::time::Duration;
 
 use crate::sys::priority;
 
@@ -37,9 +40,39 @@ pub fn at_once<A: Sync, R: Send>(
     })
 }
 
+/// What a call comes to if it is over within that time; `None` if it is not: it goes on then, in its thread, for as long as
+/// it likes. Where no thread can be had it is waited for.
+pub fn within<T: Send + 'static>(
+    limit: Duration,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> Option<T> {
+    let (sender, answer) = channel();
+    let call = Arc::new(Mutex::new(Some(call)));
+    let take = |call: &Mutex<Option<_>>| call.lock().ok().and_then(|mut call| call.take());
+    let its = Arc::clone(&call);
+    let work = move || {
+        if let Some(call) = take(&its) {
+            // Nobody may be waiting any more.
+            _ = sender.send(call());
+        }
+    };
+    match Builder::new().spawn(work) {
+        Ok(_) => answer.recv_timeout(limit).ok(),
+        Err(_) => take(&call).map(|call| call()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_that_never_ends_is_not_waited_for() {
+        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+        let (keep, never) = channel::<u32>();
+        assert_eq!(within(Duration::from_millis(20), move || never.recv().ok()), None);
+        drop(keep);
+    }
 
     #[test]
     fn where_no_thread_can_be_made_the_work_is_done_all_the_same() {

@@ -73,11 +73,29 @@ pub fn write(root: &Path, wanted: &Weights) -> Result<Weights, WeightsError> {
         return Err(WeightsError::Missing { node: *node });
     }
     for (node, weight) in wanted {
-        let path = root.join(FOLDER).join(format!("node{node}"));
-        std::fs::write(&path, weight.to_string())
-            .map_err(|source| WeightsError::Write { path, source })?;
+        let path = file(root, *node);
+        if let Err(source) = std::fs::write(&path, weight.to_string()) {
+            put_back(root, wanted, &before);
+            return Err(WeightsError::Write { path, source });
+        }
     }
     Ok(before)
+}
+
+/// Writes the weights from before where those wanted are still there.
+pub fn put_back(root: &Path, wanted: &Weights, before: &Weights) {
+    let now = read(root);
+    for (node, weight) in wanted.iter().filter(|(node, weight)| now.get(node) == Some(weight)) {
+        // Nobody can do more about what is refused now.
+        _ = before
+            .get(node)
+            .filter(|was| *was != weight)
+            .map(|was| std::fs::write(file(root, *node), was.to_string()));
+    }
+}
+
+fn file(root: &Path, node: NodeId) -> PathBuf {
+    root.join(FOLDER).join(format!("node{node}"))
 }
 
 #[cfg(test)]

@@ -85,6 +85,17 @@ impl Line {
         Ok(serde_json::to_string(self)? + "\n")
     }
 
+    /// The numbers of lines that cannot be read, or are of a newer version; but for the last where it has no end: whoever
+    /// wrote that was killed as it did.
+    #[must_use]
+    pub fn unreadable(text: &str) -> Vec<usize> {
+        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
+        let lines = (1..).zip(whole.lines());
+        let is_wrong =
+            |line: &str| !serde_json::from_str::<Line>(line).is_ok_and(|line| line.v <= VERSION);
+        lines.filter(|(_, line)| is_wrong(line)).map(|(number, _)| number).collect()
+    }
+
     /// Reads every line that can be read.
     #[must_use]
     pub fn read_all(text: &str) -> Vec<Line> {
@@ -111,6 +122,12 @@ mod tests {
         assert!(text.contains(r#""event":"before","change":"affinity""#), "{text}");
         assert!(text.contains(r#""before":"0-7""#), "{text}");
         let torn = format!("{text}{}", &text[..20]);
-        assert_eq!(Line::read_all(&torn), [line]);
+        assert_eq!(Line::read_all(&torn), [line.clone()]);
+        assert_eq!(Line::unreadable(&torn), []);
+        // In the midst of others, or of a newer version, it is not one that somebody was killed at.
+        let newer = Line { v: VERSION + 1, ..line }.text().unwrap();
+        let damaged = format!("{text}{}\n{text}{newer}{torn}", &text[1..]);
+        assert_eq!(Line::unreadable(&damaged), [2, 4]);
+        assert_eq!(Line::read_all(&damaged).len(), 3);
     }
 }

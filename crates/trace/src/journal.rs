@@ -117,7 +117,10 @@ impl FileJournal {
     fn append(&mut self, event: Event) -> io::Result<()> {
         let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
         let text = Line { v: VERSION, t, event }.text()?;
-        self.file.write_all(text.as_bytes())?;
+        self.file.write_all(text.as_bytes()).inspect_err(|_| {
+            // On a full disk a part may be there, and what is written after that would be one line with it.
+            let _ = self.file.set_len(self.bytes);
+        })?;
         self.bytes += text.len() as u64;
         Ok(())
     }
@@ -264,13 +267,15 @@ pub struct LeftBehind {
     pub kept: bool,
     /// Changes, oldest first, and when each was written down, since the journal's begin.
     pub changes: Vec<(Nanos, Change)>,
+    /// Lines that cannot be read: what was changed there is not known.
+    pub unreadable: Vec<usize>,
 }
 
 impl LeftBehind {
-    /// Reads a journal; `None` where it has no readable first line (then nothing was changed).
+    /// Reads a journal; `None` where it has no first line (then nothing was changed).
     ///
     /// # Errors
-    /// The file cannot be read.
+    /// The file cannot be read, or its first line.
     pub fn read(path: &Path) -> io::Result<Option<LeftBehind>> {
         LeftBehind::of(path, &File::open(path)?)
     }
@@ -282,11 +287,18 @@ impl LeftBehind {
     pub fn of(path: &Path, file: &File) -> io::Result<Option<LeftBehind>> {
         let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, 0)?;
-        let mut lines = Line::read_all(&String::from_utf8_lossy(&bytes)).into_iter();
+        let text = String::from_utf8_lossy(&bytes);
+        let unreadable = Line::unreadable(&text);
+        let mut lines = Line::read_all(&text).into_iter();
         let Some(Event::Begin { run, boot, pid, start, about, tunes }) =
             lines.next().map(|l| l.event)
         else {
-            return Ok(None);
+            return match text.contains('\n') {
+                true => {
+                    Err(io::Error::other("its first line is none of a journal of this version"))
+                }
+                false => Ok(None),
+            };
         };
         let (mut kept, mut changes) = (false, Vec::new());
         for line in lines {
@@ -297,7 +309,18 @@ impl LeftBehind {
             }
         }
         let path = path.into();
-        Ok(Some(LeftBehind { path, run, boot, pid, start, about, tunes, kept, changes }))
+        Ok(Some(LeftBehind {
+            path,
+            run,
+            boot,
+            pid,
+            start,
+            about,
+            tunes,
+            kept,
+            changes,
+            unreadable,
+        }))
     }
 
     /// The same with the machine's settings only: tasks stay where they are.

@@ -4,9 +4,9 @@
 //! anew with what it began with: so the newest is there, and no more than [`MOST_BYTES`] of it.
 
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -63,7 +63,13 @@ pub fn read_log(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// It cannot be created.
 pub fn create_private(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
+    let file = OpenOptions::new().write(true).create(true).mode(0o600).open(path)?;
+    // One that was there keeps its mode; of a pipe or a terminal that is nobody's business.
+    if file.metadata()?.is_file() {
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        file.set_len(0)?;
+    }
+    Ok(file)
 }
 
 impl RunLog {

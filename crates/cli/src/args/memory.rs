@@ -86,7 +86,7 @@ pub struct Run {
     /// It is made of huge pages
     #[arg(short = 'u', long)]
     pub huge: bool,
-    /// Fail if pages lie elsewhere already
+    /// Fail if pages lie elsewhere already that --touch, given before the policy, has brought in
     #[arg(short = 't', long)]
     pub strict: bool,
     /// Touch its pages, so that the policy is applied now
@@ -114,7 +114,7 @@ pub struct PolicyArgs {
     /// numactl options (--membind=0-1), a mount's mpol=bind:0, or a line of numa_maps
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     pub text: String,
-    /// On this machine: a name, or the path of its .toml file [default: this one]
+    /// On this machine: a name, a .toml file, synthetic text, hwloc's XML or a captured tree [default: this one]
     #[arg(long, value_name = "M")]
     pub machine: Option<String>,
     /// In a cpuset with these nodes [default: all of the machine's, or ours]

@@ -28,7 +28,7 @@ use super::privileges;
 use crate::args::{Balance, BalancePlacement};
 use crate::session::{MARK, Pulse, Session, tell};
 use crate::targets::{self, Targets};
-use crate::{interrupt, latencies, runs, traffic};
+use crate::{interrupt, latencies, runs, start, traffic};
 use misread::Misread;
 use scan::Tuner;
 use voice::Voice;
@@ -82,7 +82,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         say!("numaherd: this machine has one node with CPUs: there is nothing to balance");
         let Some(mut command) = command(&args.command) else { return Ok(ExitCode::SUCCESS) };
         // In our place: with nothing to put back, its signals and its end are its own.
-        return Err(command.exec()).with_context(|| not_started(&args.command));
+        return Err(not_started(&args.command, command.exec()));
     }
     let alone = || others::check(&named, args.all || !args.cgroup.is_empty());
     let mut session = Session::begin(&about(args), tunes(args), alone)?;
@@ -203,7 +203,7 @@ impl Runner {
         let most = most.filter(|_| parts.bandwidth).unwrap_or_default();
         let traffic = traffic::counters(&topology, &most, |story| say!("numaherd: {story}"));
         // Sampling may raise our limit on open files: the command has begun by then, with its user's.
-        let child = start(&args.command, session.run())?;
+        let child = begin(&args.command, session.run())?;
         // Files are open by now, and the command has what its user has.
         privileges::give_up(tunes(args), sampled)?;
         if let Some(child) = &child {
@@ -464,19 +464,17 @@ fn open_stream(no_bpf: bool) -> (Option<FaultStream>, String) {
 /// The command, if one is given.
 fn command(words: &[OsString]) -> Option<Command> {
     let [program, args @ ..] = words else { return None };
-    let mut command = Command::new(program);
-    command.args(args);
-    Some(command)
+    Some(start::command(program, args))
 }
 
-fn not_started(words: &[OsString]) -> String {
-    let program = words.first().map(|word| word.to_string_lossy());
-    format!("cannot start '{}'", program.unwrap_or_default())
+fn not_started(words: &[OsString], source: std::io::Error) -> anyhow::Error {
+    start::NotStarted::new(words.first().map_or_else(Default::default, |w| w.as_os_str()), source)
+        .into()
 }
 
-fn start(words: &[OsString], run: &str) -> Result<Option<Child>> {
+fn begin(words: &[OsString], run: &str) -> Result<Option<Child>> {
     let Some(mut command) = command(words) else { return Ok(None) };
-    let child = command.env(MARK, run).spawn().with_context(|| not_started(words))?;
+    let child = command.env(MARK, run).spawn().map_err(|source| not_started(words, source))?;
     Ok(Some(child))
 }
 

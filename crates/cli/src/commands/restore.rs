@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use numaherd_linux::process::TaskReader;
-use numaherd_linux::sys::signal;
+use numaherd_linux::sys::{identity, signal};
 use numaherd_linux::undo::Undone;
 use numaherd_report::Listing;
 use numaherd_trace::LeftBehind;
@@ -156,12 +157,21 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     };
-    let (left, gone) = match LeftBehind::read(&args.journal) {
-        // Or else a new start was quicker and has put everything back: then nothing is as we left it.
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            (LeftBehind::of(&args.journal, &open)?, true)
+    // Where others may write to the folder, it may be somebody else's by now, who would have us change what he may not.
+    let own = || {
+        let file = File::open(&args.journal)?;
+        match file.metadata()?.uid() == identity::effective_user() {
+            true => LeftBehind::of(&args.journal, &file),
+            false => Err(std::io::ErrorKind::PermissionDenied.into()),
         }
-        left => (left?, false),
+    };
+    let (left, gone) = match own() {
+        // Or else a new start was quicker and has put everything back: then nothing is as we left it.
+        Err(error) => {
+            let gone = error.kind() == std::io::ErrorKind::NotFound;
+            (LeftBehind::of(&args.journal, &open)?, gone)
+        }
+        Ok(left) => (left, false),
     };
     // What was kept on purpose stays, also of a session that was killed after it had said so.
     let Some(left) = left.filter(|left| !left.kept) else { return Ok(ExitCode::SUCCESS) };

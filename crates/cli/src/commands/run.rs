@@ -10,7 +10,7 @@ mod show;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::CommandFactory;
 use numaherd_linux::sys::{affinity, mempolicy};
@@ -22,8 +22,8 @@ use numaherd_mempolicy::placing::Weights;
 use numaherd_mempolicy::{Flags, Mode, Request};
 use numaherd_model::{CpuSet, NodeId, NodeSet, Topology};
 
-use crate::drop_in;
 use crate::output::{Misuse, one_line};
+use crate::{drop_in, start};
 use object::{Object, Place};
 
 const USAGE: &str = "usage: numactl [--all | -a] [--balancing | -b] [--interleave= | -i <nodes>]
@@ -290,6 +290,13 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// A size: as the original reads it, which takes what is none for 0, or strictly.
+    fn size(&self, given: &Given) -> Step<u64> {
+        let text = given.text();
+        let size = if self.ours { drop_in::strict_size(text) } else { Some(drop_in::size(text)) };
+        size.ok_or_else(|| Stop::Usage(format!("'{text}' is no size: bytes, or with k, m or g")))
+    }
+
     fn take_place(&mut self, given: &Given) -> Step<()> {
         let mut before_object = |option: &'static str| {
             if self.object.is_some() {
@@ -302,11 +309,11 @@ impl<'a> Session<'a> {
         match given.key {
             Key::Length => {
                 before_object("--length")?;
-                self.place.len = drop_in::size(given.text());
+                self.place.len = self.size(given)?;
             }
             Key::Offset => {
                 before_object("--offset")?;
-                self.place.offset = drop_in::size(given.text());
+                self.place.offset = self.size(given)?;
             }
             Key::Huge => {
                 before_object("--huge")?;
@@ -404,17 +411,18 @@ impl<'a> Session<'a> {
             return Stop::Usage(format!("shm related option {option} for process"));
         }
         let [program, arguments @ ..] = command else { return Stop::Usage(String::new()) };
-        if let Err(stop) = set_weights(&self.weights) {
-            return stop;
-        }
-        let error = Command::new(program).args(arguments).exec();
+        let before = match set_weights(&self.weights) {
+            Ok(before) => before,
+            Err(stop) => return stop,
+        };
+        let error = start::command(program, arguments).exec();
+        weights::put_back("/".as_ref(), &self.weights, &before);
         let name = program.to_string_lossy();
         if !self.ours {
-            return Stop::Failed(format!("execution of `{name}': {}", plain(&error)));
+            return Stop::Failed(format!("execution of `{name}': {}", start::plain(&error)));
         }
-        say!("numaherd: cannot run {name}: {}", plain(&error));
-        let found = error.kind() != std::io::ErrorKind::NotFound;
-        Stop::Done(ExitCode::from(if found { 126 } else { 127 }))
+        say!("numaherd: cannot run {name}: {}", start::plain(&error));
+        Stop::Done(ExitCode::from(start::code(&error)))
     }
 }
 
@@ -447,12 +455,6 @@ fn libc_invalid() -> i32 {
     22
 }
 
-/// The system's words without Rust's "(os error N)".
-fn plain(error: &std::io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_string()
-}
-
 fn not_a_number(option: &str, text: &str) -> Stop {
     Stop::Usage(format!("{option} takes a number, not '{text}'"))
 }
@@ -469,16 +471,16 @@ fn refused_list(error: &IntentError, ours: bool) -> Stop {
     }
 }
 
-fn set_weights(wanted: &Weights) -> Step<()> {
+fn set_weights(wanted: &Weights) -> Step<Weights> {
     if wanted.is_empty() {
-        return Ok(());
+        return Ok(Weights::default());
     }
     let before = weights::write("/".as_ref(), wanted).map_err(failed)?;
     for (node, weight) in wanted {
         let was = before.get(node).map_or("unknown".into(), ToString::to_string);
         say!("numaherd: weight of node {node} is {weight} now, was {was} (the whole machine's)");
     }
-    Ok(())
+    Ok(before)
 }
 
 fn help() -> ExitCode {

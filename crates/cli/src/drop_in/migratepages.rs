@@ -20,6 +20,7 @@ fn usage() -> ExitCode {
 
 /// Runs it.
 pub fn run(words: &[String]) -> ExitCode {
+    let words = words.strip_prefix(&["--".to_string()]).unwrap_or(words);
     let [pid, from, to] = words else { return usage() };
     if words.iter().any(|word| word.starts_with('-')) {
         return usage();

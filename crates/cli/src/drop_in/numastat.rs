@@ -316,8 +316,11 @@ fn find_processes(wanted: &[String]) -> Result<Vec<u32>> {
 }
 
 fn name_of(pid: u32) -> String {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    text.trim_end().to_string()
+    // There the kernel has line ends in it as `\n`, or anybody could make up a row.
+    let text = std::fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let name = text.lines().find_map(|line| line.strip_prefix("Name:\t"));
+    name.unwrap_or_default().to_string()
 }
 
 /// A process's memory by kind (huge, heap, stack, private) and node, in megabytes.

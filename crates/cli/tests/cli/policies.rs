@@ -270,6 +270,30 @@ fn migration_tells_what_it_cannot_measure() {
     run(&mut migration(&[])).refuses(1, &["one node", "lab run"]);
 }
 
+/// As units of systemd are started; a daemon that lives with it would die of a closed connection.
+#[test]
+fn a_command_begins_with_sigpipe_ignored_where_we_did() {
+    let ignored = |trap: &str, words: &str| {
+        let words = format!("{trap} exec {} {words} grep SigIgn /proc/self/status", program());
+        let told = run(Command::new("sh").args(["-c", &words])).ends_with(0);
+        let mask = told.stdout.trim().rsplit('\t').next().unwrap().to_string();
+        u64::from_str_radix(&mask, 16).unwrap() & 1 << 12 != 0
+    };
+    for words in ["run -m 0", "balance --"] {
+        assert_eq!([ignored("trap '' PIPE;", words), ignored("", words)], [true, false], "{words}");
+    }
+    run(&mut numaherd(&["balance", "--", "/no/such/command"])).ends_with(127);
+    run(&mut numaherd(&["balance", "--", "/"])).ends_with(126);
+}
+
+#[test]
+fn a_length_that_is_none_is_refused() {
+    for length in ["1T", "4x", "junk"] {
+        let words = ["run", "-L", length, "-f", "/nowhere/at/all", "-m", "0"];
+        run(&mut numaherd(&words)).refuses(2, &[length, "no size"]);
+    }
+}
+
 /// A reader that has seen enough ends the tools as it ends those of C: by SIGPIPE, without a word.
 #[test]
 fn a_closed_pipe_is_no_panic() {

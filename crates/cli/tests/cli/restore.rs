@@ -171,10 +171,54 @@ fn settings_go_back_to_what_they_were_before_the_first_change() {
     let change = |before, after| changed_knob(&knob, before, after);
     // 1000, then 4000, then 100; the last line is torn: that change was never made.
     let torn = change("100", "7")[..50].to_string();
-    state.journal("dead", &this_boot(), &[change("1000", "4000"), change("4000", "100"), torn]);
+    let lines = [change("1000", "4000"), change("4000", "100"), torn];
+    let journal = state.journal("dead", &this_boot(), &lines);
+    // Whoever is killed in the midst of a line has not written its end.
+    let text = std::fs::read_to_string(&journal).unwrap();
+    std::fs::write(&journal, text.trim_end()).unwrap();
     let transcript = state.restore(&[]).ends_with(0);
     assert!(transcript.stdout.contains("1 setting"), "{transcript}");
     assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1000", "{transcript}");
+}
+
+/// What it changed is nowhere else.
+#[test]
+fn a_journal_with_a_damaged_line_is_carried_out_as_far_as_it_goes_and_stays() {
+    let state = State::new();
+    let [whole, lost] = ["whole", "lost"].map(|name| state.0.path().join(name));
+    let setting = |knob: &Path| std::fs::read_to_string(knob).unwrap().trim().to_string();
+    for damage in
+        [|line: &str| line[1..].to_string(), |line: &str| line.replace("\"v\":1", "\"v\":9")]
+    {
+        [&whole, &lost].into_iter().for_each(|knob| std::fs::write(knob, "7\n").unwrap());
+        let lines = [damage(&changed_knob(&lost, "1", "7")), changed_knob(&whole, "1", "7")];
+        let journal = state.journal("dead", &this_boot(), &lines);
+        let transcript = state.restore(&[]).ends_with(1);
+        assert!(transcript.stdout.contains("line 2: it cannot be read"), "{transcript}");
+        assert_eq!([setting(&whole), setting(&lost)], ["1", "7"], "{transcript}");
+        assert!(exists(&journal), "{transcript}");
+        std::fs::remove_file(journal).unwrap();
+    }
+}
+
+/// A switch has two values, and with either of them it may have been ours.
+#[test]
+fn a_switch_that_somebody_turned_back_after_us_stays() {
+    let state = State::new();
+    let (knob, other) = (state.0.path().join("knob"), state.0.path().join("other"));
+    let change = |before, after| changed_knob(&knob, before, after);
+    let put = |text: &str| std::fs::write(&knob, text).unwrap();
+    std::fs::write(&other, "3\n").unwrap();
+    // Off and on again, other things since, and then somebody switched it off.
+    put("0\n");
+    let lines = [change("1", "0"), change("0", "1"), changed_knob(&other, "3", "3")];
+    state.journal("dead", &this_boot(), &lines);
+    let transcript = state.restore(&[]).ends_with(0);
+    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "0\n", "{transcript}");
+    // Killed before it was on again, it is ours.
+    state.journal("dead", &this_boot(), &lines[..2]);
+    let transcript = state.restore(&[]).ends_with(0);
+    assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1", "{transcript}");
 }
 
 /// As where debugfs is not mounted for a while: only the journal knows what there was.

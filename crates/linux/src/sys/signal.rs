@@ -1,6 +1,8 @@
 //! Signals: ending a process that no longer answers, ending with a pipe, and ending with a word.
 
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::SysError;
 
@@ -11,6 +13,33 @@ const BY_A_SIGNAL: libc::c_int = 128;
 
 /// Who says it: children that are forked inherit the handler.
 static SPEAKER: AtomicI32 = AtomicI32::new(0);
+
+/// Whether this process was started with SIGPIPE ignored, as units of systemd are. Rust's runtime ignores it anyway, so
+/// that has to be asked before.
+static BEGAN_WITHOUT_PIPES: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_pipes() {
+    BEGAN_WITHOUT_PIPES.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+}
+
+#[used]
+// SAFETY: what the C library calls before main takes no arguments that it needs, and is called once.
+#[unsafe(link_section = ".init_array")]
+static AT_FIRST: extern "C" fn() = note_pipes;
+
+/// Has a command begin with SIGPIPE as we did: Rust's commands begin with its default, and one that a unit starts would die
+/// where it does not without us.
+pub fn inherit_pipes(command: &mut Command) {
+    if BEGAN_WITHOUT_PIPES.load(Ordering::Relaxed) {
+        let ignore = || {
+            // SAFETY: to ignore a signal may be asked between fork and exec.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+            Ok(())
+        };
+        // SAFETY: it calls nothing but that.
+        unsafe { command.pre_exec(ignore) };
+    }
+}
 
 /// Kills a process at once.
 ///

@@ -107,7 +107,10 @@ pub fn summary(lines: &[Line]) -> Summary {
     for line in lines {
         sum.seconds = sum.seconds.max(seconds(line));
         match &line.event {
-            Event::Begin { about, .. } => sum.about = Some(about.clone()),
+            Event::Begin { about, .. } => {
+                // Somebody else may have written that file.
+                sum.about = Some(about.replace(char::is_control, "\u{fffd}"));
+            }
             Event::Action { action, outcome } => count(&mut sum, action, outcome),
             Event::State { strength_permille, converged, stirred, waiting, .. } => {
                 sum.looked = true;
