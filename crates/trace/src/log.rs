@@ -63,7 +63,8 @@ pub fn read_log(path: &Path) -> io::Result<Vec<u8>> {
 /// # Errors
 /// It cannot be created.
 pub fn create_private(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().write(true).create(true).mode(0o600).open(path)?;
+    let file =
+        OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path)?;
     // One that was there keeps its mode; of a pipe or a terminal that is nobody's business.
     if file.metadata()?.is_file() {
         file.set_permissions(Permissions::from_mode(0o600))?;
