@@ -157,9 +157,9 @@ fn fly(number: u64) -> Result<(), String> {
     if run.unfinished || share > 1.0 + 1e-9 || !cut_short && share < 1.0 - 1e-9 {
         return Err(format!("{what}: {share} of its work was done in {} s", run.seconds));
     }
-    // At any moment no more than an eighth above, and 1 % each for waits that are left as they were and for how blocks
-    // vary; so it is in the shortest of runs, too. Of 12,000 two were above 1.05, and one at 1.087.
-    if sim.most_carried() > 1.15 {
+    // At any moment no more than a sixteenth above, and 1 % each for waits that are left as they were and for how blocks
+    // vary, and so it is in the shortest of runs, too; two more for those of a class that are not alike.
+    if sim.most_carried() > 1.1 {
         return Err(format!("{what}: a station carried {} of what it can", sim.most_carried()));
     }
     if !(0.0..=1.0).contains(&run.local_share) {

@@ -104,6 +104,19 @@ mod tests {
         }
     }
 
+    /// Of the square of 4x2, whose links carry less than its memories.
+    #[test]
+    fn where_links_are_full_it_is_within_three_per_cent_of_exact() {
+        for case in [
+            ("4x2", "numa01", Tie::Bind, 64, 40),
+            ("4x2", "numa01", Tie::Inverse, 64, 40),
+            ("4x2", "numa01_thread_alloc", Tie::Interleave, 64, 160),
+            ("4x2", "numa01_thread_alloc", Tie::Interleave, 512, 40),
+        ] {
+            assert!(error(case).abs() < 0.03, "{case:?}");
+        }
+    }
+
     /// Exactly solved, threads that begin in step over interleaved memory stay in step for about a
     /// second, all at one node; solved the usual way they come apart within a tenth. After that both take
     /// the same time.
