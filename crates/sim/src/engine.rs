@@ -451,13 +451,6 @@ impl Sim {
         }
     }
 
-    /// Of what it could carry until now, the share that the busiest memory or direction of a link has carried: not more
-    /// than 1, but for what waits that are found now and then leave unseen.
-    #[must_use]
-    pub fn most_carried(&self) -> f64 {
-        self.fabric.most_carried(self.now)
-    }
-
     /// Where tasks have spent their time so far.
     #[must_use]
     pub fn account(&self) -> &Account {
