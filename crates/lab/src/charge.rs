@@ -153,10 +153,10 @@ fn bandwidth(machine: &Machine) -> Option<BandwidthConfig> {
     let nodes = machine.node.len();
     let routes = machine.routes().unwrap_or_default();
     let memory = machine.memory.as_ref().and_then(|memory| memory.rates(nodes).ok());
-    let links = machine.links.as_ref().and_then(|links| links.rates(&routes).ok());
+    let links = machine.links.as_ref().and_then(|links| links.rates(&routes).ok()?);
     Some(BandwidthConfig {
         memory_bytes_per_second: memory.unwrap_or_else(|| vec![UNLIMITED; nodes]),
-        link_bytes_per_second: links.unwrap_or_default(),
+        link_bytes_per_second: links.unwrap_or_else(|| vec![UNLIMITED; routes.directed.len()]),
         routes: routes.via,
     })
 }

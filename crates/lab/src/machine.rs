@@ -193,7 +193,7 @@ impl Machine {
         let nodes = self.node.len();
         let routes = self.routes().ok()?;
         let memory = self.memory.as_ref().and_then(|memory| memory.rates(nodes).ok());
-        let links = self.links.as_ref().and_then(|links| links.rates(&routes).ok());
+        let links = self.links.as_ref().and_then(|links| links.rates(&routes).ok()?);
         let mb_s = |bytes_s: u64| bytes_s as f64 / 1e6;
         let way = |from: usize, to: usize| {
             let over = routes.via[from][to].iter().filter_map(|&link| links.as_ref()?.get(link));

@@ -10,7 +10,7 @@
 //! ```
 
 use numaherd_model::places::Pair;
-use numaherd_model::ways;
+use numaherd_model::{nearest, ways};
 use serde::Deserialize;
 
 /// Last-level caches: one for each domain.
@@ -86,8 +86,8 @@ impl Rates {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Links {
-    /// Of each direction of a link; one figure for all links, or one for each of `between`.
-    pub bandwidth_mb_s: Rates,
+    /// Of each direction of a link; one figure for all links, or one for each of `between`. No limit where it is absent.
+    pub bandwidth_mb_s: Option<Rates>,
     /// Pairs of node ids. Where it is absent, the pairs whose SLIT distance is the least that
     /// either of them has to another node.
     pub between: Option<Vec<Pair<u32>>>,
@@ -152,18 +152,18 @@ impl Links {
         Ok(Routes { directed, via })
     }
 
-    /// Bytes a second of each directed link.
+    /// Bytes a second of each directed link; `None` where nothing limits them.
     ///
     /// # Errors
     /// There is not one figure for each link.
-    pub fn rates(&self, routes: &Routes) -> Result<Vec<u64>, String> {
+    pub fn rates(&self, routes: &Routes) -> Result<Option<Vec<u64>>, String> {
         let links = routes.directed.len() / 2;
-        let rates = self
-            .bandwidth_mb_s
+        let Some(told) = &self.bandwidth_mb_s else { return Ok(None) };
+        let rates = told
             .expand(links)
             .ok_or_else(|| format!("must be one number, or one for each of {links} links"))?;
         check_rates(&rates)?;
-        Ok(rates.into_iter().flat_map(|mb_s| [mb_s * 1_000_000; 2]).collect())
+        Ok(Some(rates.into_iter().flat_map(|mb_s| [mb_s * 1_000_000; 2]).collect()))
     }
 }
 
@@ -189,36 +189,6 @@ fn check_rates(rates: &[u64]) -> Result<(), String> {
     }
 }
 
-/// Pairs of nodes that are as near as either has any neighbour.
-fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
-    let others = |a: usize| (0..slit.len()).filter(move |&b| b != a);
-    let least: Vec<Option<u32>> =
-        (0..slit.len()).map(|a| others(a).map(|b| slit[a][b].min(slit[b][a])).min()).collect();
-    let near = |a: usize, b: usize| {
-        let distance = Some(slit[a][b].min(slit[b][a]));
-        distance == least[a] || distance == least[b]
-    };
-    let all: Vec<_> =
-        (0..slit.len()).flat_map(|a| (a + 1..slit.len()).map(move |b| (a, b))).collect();
-    let pairs: Vec<_> = all.iter().copied().filter(|&(a, b)| near(a, b)).collect();
-    // Islands (near nodes that are far from other near nodes): a link between each two nodes.
-    if connected(&pairs, slit.len()) { pairs } else { all }
-}
-
-fn connected(pairs: &[(usize, usize)], nodes: usize) -> bool {
-    let mut reached = vec![false; nodes];
-    if let Some(first) = reached.first_mut() {
-        *first = true;
-    }
-    for _ in 0..nodes {
-        for &(a, b) in pairs {
-            let either = reached[a] || reached[b];
-            (reached[a], reached[b]) = (either, either);
-        }
-    }
-    reached.into_iter().all(|yes| yes)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -232,7 +202,7 @@ mod tests {
 
     fn links(between: Option<Vec<[u32; 2]>>) -> Links {
         let pairs = |ends: Vec<[u32; 2]>| ends.into_iter().map(|[a, b]| Pair(a, b)).collect();
-        Links { bandwidth_mb_s: Rates::All(1000), between: between.map(pairs) }
+        Links { bandwidth_mb_s: Some(Rates::All(1000)), between: between.map(pairs) }
     }
 
     fn square() -> Vec<Vec<u32>> {
@@ -282,9 +252,12 @@ mod tests {
     #[test]
     fn rates_are_one_for_all_or_one_for_each() {
         let found = routes(&links(None), &square()).unwrap();
-        let each = |rates: Vec<u64>| Links { bandwidth_mb_s: Rates::Each(rates), between: None };
-        assert_eq!(links(None).rates(&found).unwrap(), [1_000_000_000; 8]);
-        assert_eq!(each(vec![1000, 20, 30, 40]).rates(&found).unwrap()[2..4], [20_000_000; 2]);
+        let told = |bandwidth_mb_s| Links { bandwidth_mb_s, between: None };
+        let each = |rates: Vec<u64>| told(Some(Rates::Each(rates)));
+        assert_eq!(links(None).rates(&found).unwrap().unwrap(), [1_000_000_000; 8]);
+        let rates = each(vec![1000, 20, 30, 40]).rates(&found).unwrap().unwrap();
+        assert_eq!(rates[2..4], [20_000_000; 2]);
+        assert_eq!(told(None).rates(&found), Ok(None));
         assert!(each(vec![1, 2]).rates(&found).unwrap_err().contains("4 links"));
         assert!(each(vec![0, 20, 30, 40]).rates(&found).unwrap_err().contains("0 is not"));
     }

@@ -50,4 +50,4 @@ pub use spent::{Counters, Spent};
 pub use stem::{printable, stem};
 pub use topology::{Distances, Node, Topology};
 pub use traffic::{Counted, Traffic, TrafficSource};
-pub use ways::ways;
+pub use ways::{nearest, ways};

@@ -21,6 +21,38 @@ pub fn ways(
     (0..nodes).map(|from| ways_from(from, &leaving, &latency_ns)).collect()
 }
 
+/// Pairs of nodes, each once and in the order of the nodes, that are linked where a machine's file does not say which are:
+/// those as near as either has any other node, by the lesser of their two distances; all pairs if these leave islands.
+/// How nodes are numbered makes no difference.
+#[must_use]
+pub fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
+    let nodes = slit.len();
+    let distance = |a: usize, b: usize| slit[a][b].min(slit[b][a]);
+    let others = |a: usize| (0..nodes).filter(move |&b| b != a);
+    let least: Vec<Option<u32>> =
+        (0..nodes).map(|a| others(a).map(|b| distance(a, b)).min()).collect();
+    let all = || (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b)));
+    let near = |&(a, b): &(usize, usize)| [least[a], least[b]].contains(&Some(distance(a, b)));
+    let pairs: Vec<(usize, usize)> = all().filter(near).collect();
+    if are_connected(nodes, &pairs) { pairs } else { all().collect() }
+}
+
+fn are_connected(nodes: usize, pairs: &[(usize, usize)]) -> bool {
+    let mut beside = vec![Vec::new(); nodes];
+    for &(a, b) in pairs {
+        beside[a].push(b);
+        beside[b].push(a);
+    }
+    let mut reached = vec![false; nodes];
+    let mut open: Vec<usize> = (0..nodes).take(1).collect();
+    while let Some(node) = open.pop() {
+        if !std::mem::replace(&mut reached[node], true) {
+            open.extend(beside[node].iter().filter(|&&next| !reached[next]));
+        }
+    }
+    reached.into_iter().all(|reached| reached)
+}
+
 /// The last link of a way that may be the best, the node it leaves, and the latencies of all of it summed up.
 #[derive(Clone, Copy)]
 struct Last {
@@ -116,6 +148,42 @@ mod tests {
                     prop_assert_eq!(way, &tried(from, to, &links, &ns), "{} {}", from, to);
                 }
             }
+        }
+    }
+
+    /// Node 1 is as near to node 0 as 12 one way, and 25 the other.
+    #[test]
+    fn nearest_are_by_the_lesser_distance() {
+        let slit = [vec![10, 12, 30], vec![25, 10, 20], vec![30, 20, 10]];
+        assert_eq!(nearest(&slit), [(0, 1), (1, 2)]);
+        // Two pairs, near inside and far between.
+        let islands: Vec<Vec<u32>> =
+            [[10, 12, 30, 30], [12, 10, 30, 30], [30, 30, 10, 12], [30, 30, 12, 10]]
+                .map(Vec::from)
+                .into();
+        assert_eq!(nearest(&islands).len(), 6);
+        assert!(nearest(&[vec![10]]).is_empty() && nearest(&[]).is_empty());
+    }
+
+    proptest! {
+        /// Renumbered nodes have the same links, renumbered, whether distances are the same both ways or not.
+        #[test]
+        fn nearest_do_not_hang_on_numbers(
+            slit in prop::collection::vec(prop::collection::vec(11u32..15, 5), 5),
+            new in Just((0..5).collect::<Vec<usize>>()).prop_shuffle(),
+        ) {
+            let mut other = slit.clone();
+            for (a, row) in slit.iter().enumerate() {
+                for (b, &distance) in row.iter().enumerate() {
+                    other[new[a]][new[b]] = distance;
+                }
+            }
+            let renumbered = nearest(&slit).into_iter().map(|(a, b)| {
+                (new[a].min(new[b]), new[a].max(new[b]))
+            });
+            let mut renumbered: Vec<(usize, usize)> = renumbered.collect();
+            renumbered.sort_unstable();
+            prop_assert_eq!(renumbered, nearest(&other));
         }
     }
 

@@ -14,7 +14,7 @@
 //!
 //! where nearest is the least latency that CPUs of a node have to its own memory: a thread there writes `stream_mb_s` to
 //! it, one whose own memory is farther writes less. Of a line that is only read the stall is [`Cpu::read_stall`] of that.
-//! Everything slower is queueing
+//! Whatever else makes it slower is waiting for others at a memory or link that is full
 //! ([`crate::fabric`]).
 
 mod derived;

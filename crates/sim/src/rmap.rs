@@ -55,8 +55,6 @@ pub(crate) struct Moving {
     fault_ns: u64,
     held_ns: u64,
     between_ns: u64,
-    /// What the task does afterwards takes so long.
-    after_ns: u64,
 }
 
 impl Moving {
@@ -75,13 +73,7 @@ impl Moving {
             // Half each. Guessed.
             held_ns: TOGETHER * costs.rmap_ns / 2,
             between_ns: copy_ns / rounds + TOGETHER * unlocked_ns,
-            after_ns: 0,
         }
-    }
-
-    /// Then the task goes on for so long.
-    pub(crate) fn before(self, after_ns: u64) -> Moving {
-        Moving { after_ns, ..self }
     }
 
     /// The mutex is not needed for now: the stage that follows, unless all pages have moved.
@@ -129,7 +121,7 @@ impl Sim {
                     self.enter(t, next);
                 } else {
                     self.moving.remove(&t);
-                    self.begin_lines(t, moving.after_ns);
+                    self.begin_lines(t);
                 }
             }
         }

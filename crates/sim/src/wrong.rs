@@ -74,8 +74,8 @@ fn in_our_words(field: &str, said: &str, value: Option<&str>) -> String {
             let expected = match (start, expected) {
                 ("invalid value: ", "u32") => {
                     // As a number that can be read and is too large is told.
-                    let most = if field == "node.id" { HIGHEST_NODE } else { u32::MAX };
-                    &format!("a whole number, 0 to {most}")
+                    let (least, most) = range(field);
+                    &format!("a whole number, {least} to {most}")
                 }
                 (_, expected) => plain(expected),
             };
@@ -109,6 +109,20 @@ fn in_our_words(field: &str, said: &str, value: Option<&str>) -> String {
     match field {
         "" => format!("sound TOML: {said}"),
         field => format!("{field}: {said}"),
+    }
+}
+
+/// Of a field that is a whole number, the least and the most that it may be.
+fn range(field: &str) -> (u32, u32) {
+    match field {
+        "node.id" => (0, HIGHEST_NODE),
+        "process.threads" => (1, 1_000_000),
+        "process.copies" | "process.at_once" => (1, 10_000),
+        "process.rounds" | "process.each" | "process.phase.times" | "process.groups" => {
+            (1, u32::MAX)
+        }
+        "cpu.threads_per_core" | "llc.cpus" => (1, u32::MAX),
+        _ => (0, u32::MAX),
     }
 }
 

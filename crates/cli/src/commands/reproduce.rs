@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::args::{Format, Reproduce};
 use crate::output;
-use crate::reproduction::{Reference, Reproduction, Table, reproduce, tables};
+use crate::reproduction::{Cell, Reference, Reproduction, Table, reproduce, tables};
 
 /// Simulates the tables and prints them.
 pub fn run(args: &Reproduce) -> Result<ExitCode> {
@@ -91,19 +91,49 @@ fn told(table: &Table) -> String {
     }
     if let Some(summary) = &table.summary {
         text += &format!(
-            "{}: median error {:.1} %, worst {:.1} %; of {} of figures that \
-             differ by more than 5 %, {} are reproduced\n",
+            "{}: median error {:.1} %, worst {:.1} %",
             counted(summary.predicted_cells, "predicted cell"),
             summary.median_error * 100.0,
             summary.worst_error * 100.0,
-            counted(summary.orders, "order"),
-            summary.orders_reproduced
         );
+        if summary.orders > 0 {
+            text += &format!(
+                "; of {} of figures that differ by more than 5 %, {} are reproduced",
+                counted(summary.orders, "order"),
+                summary.orders_reproduced
+            );
+        }
+        text += "\n";
+        text += &overhead(table).filter(|_| summary.orders == 0).unwrap_or_default();
         if let Some([all, right]) = summary.changes {
             text += &format!("{all} changes exceed 1 %, the sign of {right} is reproduced\n");
         }
     }
     text + "\n"
+}
+
+/// Of a table of two columns, simulated in all rows, what the second has more than the first.
+fn overhead(table: &Table) -> Option<String> {
+    let (pairs, rest) = table.cells.as_chunks::<2>();
+    let [first, second] = pairs.first()?;
+    let alike = |[a, b]: &[Cell; 2]| {
+        a.row == b.row && (&a.column, &b.column) == (&first.column, &second.column)
+    };
+    if first.column == second.column || !rest.is_empty() || !pairs.iter().all(alike) {
+        return None;
+    }
+    let mean = |figure: fn(&Cell) -> Option<f64>| {
+        let more = pairs.iter().map(|[a, b]| Some(figure(b)? / figure(a)? - 1.0));
+        Some(more.sum::<Option<f64>>()? / pairs.len() as f64 * 100.0)
+    };
+    Some(format!(
+        "{} over {}, mean of {}: {:+.2} % published, {:+.2} % simulated\n",
+        second.column,
+        first.column,
+        counted(pairs.len() as u64, "row"),
+        mean(|cell| Some(cell.published))?,
+        mean(|cell| cell.simulated)?
+    ))
 }
 
 /// One line per cell, absent figures empty. No field has a comma or a quote.

@@ -68,13 +68,18 @@ impl Files {
     }
 }
 
+/// Of each of so many blocks of a file.
+fn block_bytes(bytes: u64, count: u64) -> u64 {
+    bytes.div_ceil(count).next_multiple_of(PAGE_BYTES)
+}
+
 impl Sim {
     /// Files are there before anybody comes, as far as somebody brought them before.
     pub(super) fn place_files(&mut self, workload: &Workload) -> Result<(), SimError> {
         let nodes = layout::homes(&self.machine);
         for (spec, count) in workload.file.iter().zip(workload.file_blocks(self.machine.cpus())) {
             let bytes = spec.mib << 20;
-            let block_bytes = bytes.div_ceil(count).next_multiple_of(PAGE_BYTES);
+            let block_bytes = block_bytes(bytes, count);
             let mut homes = vec![None; count as usize];
             for (block, home) in homes.iter_mut().enumerate() {
                 let wanted = match spec.start {
@@ -109,9 +114,18 @@ impl Sim {
     fn too_large(&self, workload: &Workload) -> SimError {
         let mib: u64 = workload.file.iter().map(|file| file.mib).sum();
         let room: u64 = self.machine.node.iter().map(|node| node.memory_mib).sum();
+        let problem = if mib > room {
+            format!("they have {mib} MiB, and all nodes {room}")
+        } else {
+            let blocks = workload.file.iter().zip(workload.file_blocks(self.machine.cpus()));
+            let bytes = blocks.map(|(file, count)| count * block_bytes(file.mib << 20, count));
+            let whole = bytes.sum::<u64>().div_ceil(1 << 20);
+            format!(
+                "they have {mib} MiB, which are {whole} in blocks of whole pages, each on one node, and all nodes {room}"
+            )
+        };
         let problem = format!(
-            "the workload's files do not fit the machine: they have {mib} MiB, and all nodes {room}: make them smaller, \
-             or give the machine more memory"
+            "the workload's files do not fit the machine: {problem}: make them smaller, or give the machine more memory"
         );
         SimError::Unfit { problem }
     }

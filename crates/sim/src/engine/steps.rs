@@ -29,6 +29,13 @@ impl Span {
     }
 }
 
+impl Step {
+    /// What its lines take with waits as they are.
+    fn lines_ns(&self) -> u64 {
+        ((self.lines * self.line_ns * self.jitter) as u64).clamp(1, NEVER_NS)
+    }
+}
+
 impl Sim {
     /// What the task's phase goes over, from now on.
     fn begin_phase(&mut self, t: usize) {
@@ -137,7 +144,7 @@ impl Sim {
         }
         let jitter = self.jitter.around_one(JITTER_PERMILLE);
         let line_ns = alone_ns + self.fabric.wait_ns(class);
-        let work_ns = ((lines * line_ns * jitter) as u64).clamp(1, NEVER_NS);
+        self.fabric.flow(class, line_ns);
         let begun = self.now;
         let lines_from = if moving.is_some() { u64::MAX } else { begun + cost_ns };
         let (class, local) = (Some((class, alone_ns)), from == home);
@@ -163,9 +170,10 @@ impl Sim {
             jitter,
             ends: 0,
         };
+        let work_ns = self.steps[cpu].lines_ns();
         match moving {
             None => self.schedule_end(t, lines_from + work_ns),
-            Some(moving) => self.begin_move(t, moving.before(work_ns), cost_ns),
+            Some(moving) => self.begin_move(t, moving, cost_ns),
         }
     }
 
@@ -188,8 +196,10 @@ impl Sim {
     }
 
     /// The task's small pages have moved: its lines come.
-    pub(crate) fn begin_lines(&mut self, t: usize, work_ns: u64) {
-        self.steps[self.tasks[t].cpu].lines_from = self.now;
+    pub(crate) fn begin_lines(&mut self, t: usize) {
+        let step = &mut self.steps[self.tasks[t].cpu];
+        step.lines_from = self.now;
+        let work_ns = step.lines_ns();
         self.schedule_end(t, self.now + work_ns);
     }
 
@@ -221,6 +231,8 @@ impl Sim {
             return;
         };
         self.fabric.leave(class, alone_ns);
+        self.fabric.flow(class, -step.line_ns);
+        self.fabric.carry(class, step.lines);
         let work_ns = self.now.saturating_sub(step.lines_from);
         let alone_ns = (step.lines * alone_ns * step.jitter).ceil() as u64;
         let computing_ns = alone_ns.min(work_ns);

@@ -5,9 +5,8 @@
 //! 5 GB/s, a node carries what all its CPUs ask for twice over and at least 20 GB/s, a link half of that, a local miss
 //! takes 100 ns and others 10 ns × SLIT, and each further thread of a core does a quarter of what one does alone.
 
-use numaherd_model::{Latencies, NodeId, Topology};
+use numaherd_model::{Latencies, NodeId, Topology, nearest};
 
-use super::file::nearest;
 use super::{Cpu, KernelCosts, Machine, NodeSpec};
 
 /// Guessed, see above.

@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use numaherd_model::nearest;
 use numaherd_model::places::Pair;
 use serde::Deserialize;
 use serde::de::value::SeqAccessDeserializer;
@@ -112,7 +113,7 @@ struct Memory {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Links {
-    bandwidth_mb_s: Rates,
+    bandwidth_mb_s: Option<Rates>,
     between: Option<Vec<Pair<u32>>>,
 }
 
@@ -327,8 +328,8 @@ impl File {
             None => pairs.extend(nearest(slit)),
         }
         let field = "links.bandwidth_mb_s";
-        let rates = match &self.links {
-            Some(links) => links.bandwidth_mb_s.expand(field, pairs.len())?,
+        let rates = match self.links.as_ref().and_then(|links| links.bandwidth_mb_s.as_ref()) {
+            Some(rates) => rates.expand(field, pairs.len())?,
             None => vec![f64::INFINITY; pairs.len()],
         };
         let links: Vec<(usize, usize, f64)> =
@@ -338,19 +339,4 @@ impl File {
         }
         Err(Wrong::new("links.between", &[], "links that connect all nodes"))
     }
-}
-
-/// The pairs of nodes whose distance is the least that either has to another node; all pairs if
-/// these do not connect all nodes.
-pub(super) fn nearest(slit: &[Vec<u32>]) -> Vec<(usize, usize)> {
-    let nodes = slit.len();
-    let all: Vec<(usize, usize)> =
-        (0..nodes).flat_map(|a| (a + 1..nodes).map(move |b| (a, b))).collect();
-    let of = |a: usize| (0..nodes).filter(|&b| b != a).map(|b| slit[a][b]).min();
-    let least: Vec<Option<u32>> = (0..nodes).map(of).collect();
-    let near = |&(a, b): &(usize, usize)| [least[a], least[b]].contains(&Some(slit[a][b]));
-    let some: Vec<(usize, usize)> = all.iter().copied().filter(near).collect();
-    let linked: Vec<_> = some.iter().map(|&(a, b)| (a, b, 1.0)).collect();
-    let equal = vec![vec![1.0; nodes]; nodes];
-    if Routes::new(&linked, &equal).is_some() { some } else { all }
 }

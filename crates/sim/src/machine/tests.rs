@@ -157,3 +157,10 @@ fn rates_are_one_for_all_or_one_for_each() {
     let error = Machine::parse("x", "x", &text).unwrap_err().to_string();
     assert!(error.starts_with("x:7: expected memory.bandwidth_mb_s: one figure or 2"), "{error}");
 }
+
+#[test]
+fn links_whose_bandwidth_is_left_out_carry_all_that_comes() {
+    let text = SMALL.replace("bandwidth_mb_s = 10000", "between = [[0, 1]]");
+    let machine = Machine::parse("m", "m", &text).unwrap();
+    assert_eq!(machine.links, [(0, 1, f64::INFINITY)]);
+}

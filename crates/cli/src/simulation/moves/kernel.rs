@@ -2,8 +2,8 @@
 //! that went to another node, and pages, each with its cause.
 //!
 //! There are too many for a line each, so a run is cut into equal intervals, and what the same mechanism did in one
-//! of them to one process, in the direction of one node, is told as one: "2.50 s: 3 tasks of process 1 to node 1:
-//! preferred node". Which they were, when, and on what account, stands in its parts. A page's cause has no figures:
+//! of them to one process, in the direction of one node, is told as one, at the first of it: "2.57 s: 3 tasks of process 1
+//! to node 1, until 2.93 s: preferred node". Which they were, when, and on what account, stands in its parts. A page's cause has no figures:
 //! blocks are only counted. (`--trace` has each.)
 
 use std::mem::{Discriminant, discriminant};
@@ -33,8 +33,12 @@ struct Kind {
 struct Group {
     kind: Kind,
     why: Cause,
+    /// When the first and the last of it were.
+    first_ns: u64,
+    last_ns: u64,
     count: u64,
-    parts: Vec<String>,
+    /// Each with its time.
+    parts: Vec<(u64, String)>,
 }
 
 /// All of them, in the order of time. Nothing where nobody watched.
@@ -65,29 +69,42 @@ pub fn told(sim: &Sim) -> Vec<Move> {
         let known = groups[now..].iter().position(|group| group.kind == kind);
         let at = known.map_or(groups.len(), |known| now + known);
         if known.is_none() {
-            groups.push(Group { kind, why, count: 0, parts: Vec::new() });
+            let (first_ns, last_ns, parts) = (ns, ns, Vec::new());
+            groups.push(Group { kind, why, first_ns, last_ns, count: 0, parts });
         }
         groups[at].count += 1;
-        groups[at].parts.extend(part.map(|part| format!("{:.2} s: {part}", ns as f64 / 1e9)));
+        groups[at].last_ns = ns;
+        groups[at].parts.extend(part.map(|part| (ns, part)));
     }
-    groups.into_iter().map(|group| group.told(every_ns)).collect()
+    groups.into_iter().map(Group::told).collect()
 }
 
 impl Group {
-    fn told(mut self, every_ns: u64) -> Move {
-        let Kind { interval, process, to, tasks, .. } = self.kind;
+    /// Told at the first of it.
+    fn told(mut self) -> Move {
+        let Kind { process, to, tasks, .. } = self.kind;
         let (count, why) = (self.count, self.why);
         let pages = count * BLOCK_PAGES;
-        let what = match (tasks, count) {
-            (true, 1) => self.parts.swap_remove(0),
-            (true, _) => format!("{count} tasks of process {process} to node {to}: {}", why.name()),
+        let seconds = |ns: u64| format!("{:.2} s", ns as f64 / 1e9);
+        let (first, last) = (seconds(self.first_ns), seconds(self.last_ns));
+        let until = if last == first { String::new() } else { format!(", until {last}") };
+        let (what, parts) = match (tasks, count) {
+            (true, 1) => (self.parts.swap_remove(0).1, Vec::new()),
+            (true, _) => {
+                let what = format!(
+                    "{count} tasks of process {process} to node {to}{until}: {}",
+                    why.name()
+                );
+                let parts = self.parts.into_iter();
+                (what, parts.map(|(ns, part)| format!("{}: {part}", seconds(ns))).collect())
+            }
             (false, _) => {
                 let blocks = counted(count, "block");
-                format!("{pages} pages in {blocks} of process {process} to node {to}: {why}")
+                let of = format!("{pages} pages in {blocks} of process {process}");
+                (format!("{of} to node {to}{until}: {why}"), Vec::new())
             }
         };
-        let when = format!("{:.2} s", (interval * every_ns) as f64 / 1e9);
-        Move { when, what, outcome: "done".into(), parts: self.parts }
+        Move { when: first, what, outcome: "done".into(), parts }
     }
 }
 
@@ -145,6 +162,12 @@ mod tests {
             let order = finished.moves.iter().map(|told| told.when.trim_end_matches(" s"));
             let seconds: Vec<f64> = order.map(|when| when.parse().unwrap()).collect();
             assert!(seconds.is_sorted(), "{placement}: {seconds:?}");
+            // Each is told at the first of its parts, and one that is alone without its time again.
+            for told in &finished.moves {
+                let first = told.parts.first().map(|part| part.split(": ").next().unwrap());
+                assert!(first.is_none_or(|first| first == told.when), "{placement}: {told:?}");
+                assert!(!told.what.starts_with(&told.when), "{placement}: {told:?}");
+            }
             // Nobody watched, and nothing else has changed by that.
             let unwatched = job.run(false).unwrap();
             let figures = |run: &numaherd_sim::Run| (run.seconds, run.task_moves, run.faults);

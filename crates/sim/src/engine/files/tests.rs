@@ -289,6 +289,17 @@ fn files_that_the_machine_has_no_room_for_are_refused() {
     }
 }
 
+/// Of as many MiB as the nodes, but in parts that are rounded up to pages.
+#[test]
+fn files_that_have_no_room_for_how_they_are_divided_are_told_so() {
+    let mut workload = slices("first-touch", "times = 1");
+    workload.file[0].mib = 128;
+    workload.process[0].copies = 1000;
+    let refused = Sim::new(&small(), &workload, options(Tie::Free)).err().unwrap().to_string();
+    assert!(refused.contains("they have 128 MiB, which are "), "{refused}");
+    assert!(refused.contains(" in blocks of whole pages, each on one node, and all nodes 128"));
+}
+
 /// With parts a file has at least a block for each, which is no shorter than a page.
 #[test]
 fn parts_are_whole_blocks() {
