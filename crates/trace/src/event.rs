@@ -122,7 +122,7 @@ mod tests {
         assert!(text.contains(r#""event":"before","change":"affinity""#), "{text}");
         assert!(text.contains(r#""before":"0-7""#), "{text}");
         let torn = format!("{text}{}", &text[..20]);
-        assert_eq!(Line::read_all(&torn), [line.clone()]);
+        assert_eq!(Line::read_all(&torn), std::slice::from_ref(&line));
         assert!(Line::unreadable(&torn).is_empty());
         // In the midst of others, or of a newer version, it is not one that somebody was killed at.
         let newer = Line { v: VERSION + 1, ..line }.text().unwrap();
