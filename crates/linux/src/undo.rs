@@ -289,24 +289,20 @@ struct KnobSet<'a> {
     /// The last change: what was there, and what we were about to write.
     before: &'a str,
     after: &'a str,
-    /// It is the run's last of all: whoever was killed may have written it down and not made it.
-    last: bool,
 }
 
 impl KnobSet<'_> {
     /// Whether a value is ours: the last; or, if that was written down and not made, what was there
     /// then, unless somebody else had put that there.
     fn is_ours(&self, current: &str) -> bool {
-        let unmade = self.last && current == self.before && self.earlier.contains(current);
-        current == self.after || unmade
+        current == self.after || current == self.before && self.earlier.contains(current)
     }
 }
 
 fn knobs_set(changes: &[(Nanos, Change)]) -> BTreeMap<&Path, KnobSet<'_>> {
     let mut knobs: BTreeMap<&Path, KnobSet<'_>> = BTreeMap::new();
-    for (index, (_, change)) in changes.iter().enumerate() {
+    for (_, change) in changes {
         let Change::Knob { path, before, after } = change else { continue };
-        let last = index + 1 == changes.len();
         match knobs.get_mut(path.as_path()) {
             Some(knob) => {
                 knob.earlier.insert(knob.after);
@@ -315,12 +311,12 @@ fn knobs_set(changes: &[(Nanos, Change)]) -> BTreeMap<&Path, KnobSet<'_>> {
                     knob.original = before;
                     knob.earlier.clear();
                 }
-                (knob.before, knob.after, knob.last) = (before, after, last);
+                (knob.before, knob.after) = (before, after);
             }
             None => {
                 let earlier = BTreeSet::new();
                 let (first, original) = (before, before);
-                knobs.insert(path, KnobSet { first, original, earlier, before, after, last });
+                knobs.insert(path, KnobSet { first, original, earlier, before, after });
             }
         }
     }

@@ -201,26 +201,6 @@ fn a_journal_with_a_damaged_line_is_carried_out_as_far_as_it_goes_and_stays() {
     }
 }
 
-/// A switch has two values, and with either of them it may have been ours.
-#[test]
-fn a_switch_that_somebody_turned_back_after_us_stays() {
-    let state = State::new();
-    let (knob, other) = (state.0.path().join("knob"), state.0.path().join("other"));
-    let change = |before, after| changed_knob(&knob, before, after);
-    let put = |text: &str| std::fs::write(&knob, text).unwrap();
-    std::fs::write(&other, "3\n").unwrap();
-    // Off and on again, other things since, and then somebody switched it off.
-    put("0\n");
-    let lines = [change("1", "0"), change("0", "1"), changed_knob(&other, "3", "3")];
-    state.journal("dead", &this_boot(), &lines);
-    let transcript = state.restore(&[]).ends_with(0);
-    assert_eq!(std::fs::read_to_string(&knob).unwrap(), "0\n", "{transcript}");
-    // Killed before it was on again, it is ours.
-    state.journal("dead", &this_boot(), &lines[..2]);
-    let transcript = state.restore(&[]).ends_with(0);
-    assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1", "{transcript}");
-}
-
 /// As where debugfs is not mounted for a while: only the journal knows what there was.
 #[test]
 fn a_setting_that_cannot_be_read_keeps_its_journal() {
