@@ -1,6 +1,6 @@
 //! Balances that go on now, by the journals that they keep: whom they look after, and what they have switched off.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use anyhow::Result;
@@ -47,6 +47,31 @@ pub fn looked_after(left: &LeftBehind, reader: &mut TaskReader) -> BTreeSet<u32>
     };
     let there = placed.into_iter().filter(|of| lives(of)).map(|of| of.tgid);
     there.chain(named(left)).collect()
+}
+
+/// The processes that other runs than this one look after, with their descendants, and which; none where those cannot be
+/// read. Next to nothing where there are no others.
+pub fn beside(dir: &Path, run: &str) -> BTreeMap<u32, String> {
+    let is_other = |entry: std::fs::DirEntry| {
+        let name = entry.file_name();
+        name.to_str().and_then(|name| name.strip_suffix(".journal")).is_some_and(|of| of != run)
+    };
+    let mut theirs = BTreeMap::new();
+    if !std::fs::read_dir(dir).is_ok_and(|entries| entries.flatten().any(is_other)) {
+        return theirs;
+    }
+    let mut reader = TaskReader::new("/".as_ref());
+    for left in living(dir).unwrap_or_default().iter().filter(|left| left.run != run) {
+        // What it has started, too.
+        let roots = looked_after(left, &mut reader).into_iter().chain([left.pid]);
+        for root in roots.collect::<Vec<_>>() {
+            let tree = reader.tree(root).unwrap_or_default();
+            theirs.extend(
+                tree.into_iter().map(|tgid| (tgid, format!("{} looks after it", told(left)))),
+            );
+        }
+    }
+    theirs
 }
 
 fn named(left: &LeftBehind) -> impl Iterator<Item = u32> {

@@ -73,6 +73,8 @@ pub struct LiveMachine {
     journal: Box<dyn Journal>,
     acts: bool,
     coverage: bool,
+    /// Processes that another balancer looks after, and which.
+    theirs: BTreeMap<u32, String>,
     family: Family,
     custody: Custody,
     processes: BTreeMap<TaskId, ProcessId>,
@@ -128,6 +130,7 @@ impl LiveMachine {
             journal: options.journal,
             acts: options.acts,
             coverage: options.coverage,
+            theirs: BTreeMap::new(),
             family: Family::of(options.targets),
             custody: Custody::default(),
             processes: BTreeMap::new(),
@@ -298,7 +301,10 @@ impl LiveMachine {
             id: stat.id,
             process,
             cpus_owner: self.custody.owners_cpus(system, stat.id, &allowed, now)?,
-            fixed: stat.is_kernels || stat.is_real_time || aside,
+            fixed: stat.is_kernels
+                || stat.is_real_time
+                || aside
+                || self.theirs.contains_key(&process.tgid),
             home: self.custody.home(stat.id),
             cpus_allowed: allowed,
             last_cpu: stat.last_cpu,

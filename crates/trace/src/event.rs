@@ -126,7 +126,7 @@ mod tests {
         assert!(Line::unreadable(&torn).is_empty());
         // In the midst of others, or of a newer version, it is not one that somebody was killed at.
         let newer = Line { v: VERSION + 1, ..line }.text().unwrap();
-        let damaged = format!("{text}{}\n{text}{newer}{torn}", &text[1..]);
+        let damaged = format!("{text}{}{text}{newer}{torn}", &text[1..]);
         assert_eq!(Line::unreadable(&damaged), [2, 4]);
         assert_eq!(Line::read_all(&damaged).len(), 3);
     }

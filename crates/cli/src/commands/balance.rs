@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use super::privileges;
 use crate::args::{Balance, BalancePlacement};
-use crate::session::{MARK, Pulse, Session, tell};
+use crate::living::beside;
+use crate::session::{MARK, Pulse, Session, journals, tell};
 use crate::targets::{self, Targets};
 use crate::{interrupt, latencies, runs, start, traffic};
 use misread::Misread;
@@ -84,7 +85,7 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         // In our place: with nothing to put back, its signals and its end are its own.
         return Err(not_started(&args.command, command.exec()));
     }
-    let alone = || others::check(&named, args.all || !args.cgroup.is_empty());
+    let alone = || others::check(&named, args.all, args.all || !args.cgroup.is_empty());
     let mut session = Session::begin(&about(args), tunes(args), alone)?;
     let started = Runner::start(args, targets, &mut session, interrupted);
     let outcome = started.and_then(|(mut runner, mut child)| {
@@ -264,6 +265,9 @@ impl Runner {
         let mut before = clock::cpu_time();
         loop {
             if let Some(whom) = self.targets.look()? {
+                if args.all {
+                    self.machine.leave_to_others(beside(&journals(), session.run()));
+                }
                 self.machine.retarget(whom.named, whom.busy);
             }
             let exited = self.machine.exited();

@@ -103,6 +103,27 @@ fn where_nobody_is_left_nobody_is_watched() {
     assert_eq!(*watched.borrow(), [NOBODY]);
 }
 
+#[test]
+fn whom_another_balancer_looks_after_is_left_to_it() {
+    let ((mut one, its), (mut other, others)) = (child("one"), child("other"));
+    let mut machine = looking(vec![its, others], None);
+    let mut fixed = |theirs: &[(u32, &str)]| {
+        let theirs = theirs.iter().map(|(tgid, why)| (*tgid, why.to_string())).collect();
+        machine.leave_to_others(theirs);
+        let tasks = machine.observe(&mut Vec::new()).unwrap().tasks;
+        let fixed = tasks.iter().filter(|task| task.fixed).map(|task| task.process);
+        (fixed.collect::<Vec<_>>(), machine.left_alone())
+    };
+    assert_eq!(fixed(&[]), (vec![], BTreeMap::new()));
+    let alone = BTreeMap::from([(others, "run 7 looks after it".to_string())]);
+    assert_eq!(fixed(&[(others.tgid, "run 7 looks after it"), (1, "x")]), (vec![others], alone));
+    assert_eq!(fixed(&[]).0, []);
+    for child in [&mut one, &mut other] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 /// A group that waits for a service to come back is looked at several times a second, and /proc/stat is dear.
 #[test]
 fn while_nobody_is_left_nobody_asks_how_busy_cpus_are() {

@@ -29,7 +29,18 @@ impl LiveMachine {
             self.policies.unreadable.iter().map(|(process, why)| (*process, why.clone()));
         let untold = self.processes.values().filter(|process| self.is_untold(**process));
         let untold = untold.map(|process| (*process, UNTOLD.to_string()));
-        self.aside.grouped().chain(alone).chain(unreadable).chain(untold).collect()
+        let theirs = self
+            .processes
+            .values()
+            .filter_map(|process| Some((*process, self.theirs.get(&process.tgid)?.clone())));
+        let alone = self.aside.grouped().chain(alone).chain(unreadable).chain(untold);
+        alone.chain(theirs).collect()
+    }
+
+    /// From now on these processes are left to whoever looks after them, as told: two balancers would take each other's
+    /// CPUs for the owner's, and the last to end would leave them so.
+    pub fn leave_to_others(&mut self, theirs: BTreeMap<u32, String>) {
+        self.theirs = theirs;
     }
 
     /// Whether samples say little of a process, and nothing else tells of it.

@@ -1,4 +1,5 @@
-//! Other balancers at work: two on the same tasks would take each other's CPUs for their owner's.
+//! Other balancers at work: two on the same tasks would take each other's CPUs for their owner's. So whoever looks after all
+//! leaves others' alone ([`beside`](crate::living::beside)), and who is named twice is refused.
 
 use anyhow::{Result, bail};
 use numaherd_model::ProcessId;
@@ -10,7 +11,7 @@ use crate::session::journals;
 ///
 /// # Errors
 /// One of `named` is another run's; or the folder of journals cannot be read.
-pub fn check(named: &[ProcessId], broad: bool) -> Result<()> {
+pub fn check(named: &[ProcessId], all: bool, broad: bool) -> Result<()> {
     for left in living(&journals())? {
         if let Some(twice) = named.iter().find(|process| looks_after(&left, **process)) {
             bail!(
@@ -19,11 +20,14 @@ pub fn check(named: &[ProcessId], broad: bool) -> Result<()> {
                 told(&left)
             );
         }
-        if broad || left.about.contains(EVERY) || left.about.contains(GROUP) {
-            say!(
-                "numaherd: {} goes on, too: what both look after is moved to and fro",
-                told(&left)
-            );
+        let is_all = left.about.contains(EVERY);
+        if broad || is_all || left.about.contains(GROUP) {
+            // Whoever looks after all leaves alone what others have named, started or placed.
+            let both = match all || is_all {
+                true => "whom one has named, started or placed, the other leaves alone",
+                false => "what both look after is moved to and fro",
+            };
+            say!("numaherd: {} goes on, too: {both}", told(&left));
         }
     }
     Ok(())
