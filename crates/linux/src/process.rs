@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use numaherd_model::{CpuId, CpuSet, Nanos, NodeSet, ProcessId, TaskId, TaskState};
 
 use crate::file::{self, Buffer, ReadError};
-use crate::threads;
+use crate::threads::Answerer;
 pub use kept::Kept;
 
 /// What `/proc/PID/task/TID/stat` tells about a thread.
@@ -117,6 +117,8 @@ pub struct TaskReader {
     buffer: Buffer,
     /// How long it will wait yet for processes that let it wait.
     patience: Duration,
+    /// Who reads their environments.
+    environments: Option<Answerer<PathBuf, io::Result<Vec<u8>>>>,
 }
 
 impl TaskReader {
@@ -127,6 +129,7 @@ impl TaskReader {
             proc: root.join("proc"),
             buffer: Buffer::default(),
             patience: MOST_WAITED * 10,
+            environments: None,
         }
     }
 
@@ -314,20 +317,18 @@ impl TaskReader {
         // The process decides what that takes: terabytes that it says are its environment, or its lock held for ever by a
         // thread that waits for a file system of its own.
         let path = self.proc.join(format!("{tgid}/environ"));
-        let begin = Instant::now();
-        let answer = threads::within(self.patience.min(MOST_WAITED), {
-            let path = path.clone();
-            move || {
-                let mut bytes = Vec::new();
-                File::open(path)?.take(MOST_ENVIRONMENT).read_to_end(&mut bytes)?;
-                Ok(bytes)
-            }
-        });
+        let (begin, limit) = (Instant::now(), self.patience.min(MOST_WAITED));
+        let answerer = self.environments.take().or_else(|| Answerer::start(environment));
+        let answer = match &answerer {
+            Some(answerer) => answerer.ask(path.clone(), limit),
+            None => Some(environment(path.clone())),
+        };
         let Some(read) = answer else {
             self.patience = self.patience.saturating_sub(begin.elapsed()).max(LEAST_WAITED);
             let source = io::ErrorKind::TimedOut.into();
             return Err(ReadError::Read { path, source });
         };
+        self.environments = answerer;
         match read {
             Ok(bytes) => Ok(Some(bytes.split(|&b| b == 0).any(|v| v == mark.as_bytes()))),
             Err(error) if file::is_absent(&error) => Ok(None),
@@ -370,6 +371,12 @@ fn list_ids(folder: &Path) -> Result<Option<Vec<u32>>, ReadError> {
     }
     ids.sort_unstable();
     Ok(Some(ids))
+}
+
+fn environment(path: PathBuf) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(8 << 10);
+    File::open(path)?.take(MOST_ENVIRONMENT).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn parse_schedstat(text: &str) -> Option<SchedStat> {

@@ -1,7 +1,6 @@
 //! Work in threads of its own, as far as any can be had.
 
-use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{Builder, ScopedJoinHandle};
 use std::time::Duration;
 
@@ -40,25 +39,33 @@ pub fn at_once<A: Sync, R: Send>(
     })
 }
 
-/// What a call comes to if it is over within that time; `None` if it is not: it goes on then, in its thread, for as long as
-/// it likes. Where no thread can be had it is waited for.
-pub fn within<T: Send + 'static>(
-    limit: Duration,
-    call: impl FnOnce() -> T + Send + 'static,
-) -> Option<T> {
-    let (sender, answer) = channel();
-    let call = Arc::new(Mutex::new(Some(call)));
-    let take = |call: &Mutex<Option<_>>| call.lock().ok().and_then(|mut call| call.take());
-    let its = Arc::clone(&call);
-    let work = move || {
-        if let Some(call) = take(&its) {
-            // Nobody may be waiting any more.
-            _ = sender.send(call());
-        }
-    };
-    match Builder::new().spawn(work) {
-        Ok(_) => answer.recv_timeout(limit).ok(),
-        Err(_) => take(&call).map(|call| call()),
+/// A thread that answers questions, for as long as it is not kept from that.
+#[derive(Debug)]
+pub struct Answerer<Q, A> {
+    questions: Sender<Q>,
+    answers: Receiver<A>,
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Answerer<Q, A> {
+    /// One that answers so; `None` where no thread can be had.
+    pub fn start(answer: impl Fn(Q) -> A + Send + 'static) -> Option<Answerer<Q, A>> {
+        let ((questions, asked), (told, answers)) = (channel(), channel());
+        let work = move || {
+            while let Ok(question) = asked.recv() {
+                // Nobody may be waiting any more.
+                if told.send(answer(question)).is_err() {
+                    return;
+                }
+            }
+        };
+        Builder::new().spawn(work).ok()?;
+        Some(Answerer { questions, answers })
+    }
+
+    /// The answer, if there is one within that time. Else it is not to be asked again: the next answer would be to this.
+    pub fn ask(&self, question: Q, limit: Duration) -> Option<A> {
+        self.questions.send(question).ok()?;
+        self.answers.recv_timeout(limit).ok()
     }
 }
 
@@ -67,10 +74,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_that_never_ends_is_not_waited_for() {
-        assert_eq!(within(Duration::from_secs(60), || 7), Some(7));
+    fn who_does_not_answer_in_time_is_not_waited_for() {
         let (keep, never) = channel::<u32>();
-        assert_eq!(within(Duration::from_millis(20), move || never.recv().ok()), None);
+        let answer = move |hangs| if hangs { never.recv().ok() } else { Some(7) };
+        let answerer = Answerer::start(answer).unwrap();
+        for _ in 0..2 {
+            assert_eq!(answerer.ask(false, Duration::from_secs(60)), Some(Some(7)));
+        }
+        assert_eq!(answerer.ask(true, Duration::from_millis(20)), None);
         drop(keep);
     }
 
