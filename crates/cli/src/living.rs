@@ -62,13 +62,12 @@ pub fn beside(dir: &Path, run: &str) -> BTreeMap<u32, String> {
     }
     let mut reader = TaskReader::new("/".as_ref());
     for left in living(dir).unwrap_or_default().iter().filter(|left| left.run != run) {
+        let why = format!("{} looks after it", told(left));
         // What it has started, too.
         let roots = looked_after(left, &mut reader).into_iter().chain([left.pid]);
         for root in roots.collect::<Vec<_>>() {
             let tree = reader.tree(root).unwrap_or_default();
-            theirs.extend(
-                tree.into_iter().map(|tgid| (tgid, format!("{} looks after it", told(left)))),
-            );
+            theirs.extend(tree.into_iter().map(|tgid| (tgid, why.clone())));
         }
     }
     theirs

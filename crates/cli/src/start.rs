@@ -23,9 +23,9 @@ pub struct NotStarted {
 }
 
 impl NotStarted {
-    /// Of this command, for this.
-    pub fn new(program: &OsStr, source: io::Error) -> NotStarted {
-        NotStarted { program: program.to_string_lossy().into_owned(), source }
+    /// This command, for this.
+    pub fn new(command: &Command, source: io::Error) -> NotStarted {
+        NotStarted { program: command.get_program().to_string_lossy().into_owned(), source }
     }
 
     /// See [`code`].

@@ -76,6 +76,17 @@ pub(crate) fn text(path: &Path) -> Result<String, ReadError> {
     text_if_present(path)?.ok_or_else(missing)
 }
 
+/// More than a program is started with, arguments and environment: 6 MiB at the most. It says itself where those are, and
+/// may say terabytes.
+const MOST_TO_START: u64 = 8 << 20;
+
+/// What a process was started with: its `cmdline` or `environ`.
+pub(crate) fn of_start(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(FIRST_BYTES);
+    File::open(path)?.take(MOST_TO_START).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// The number after a name at the beginning of a line, as in `MemFree:   5 kB`.
 pub(crate) fn kib(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;

@@ -9,8 +9,7 @@
 mod kept;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -102,9 +101,6 @@ impl SchedStat {
         (!nothing).then_some(self)
     }
 }
-
-/// More than an environment can have: a program is started with 6 MiB of that and its arguments at the most.
-const MOST_ENVIRONMENT: u64 = 8 << 20;
 
 /// How long one process's environment is waited for, and how long once several have let us wait. Guessed.
 const MOST_WAITED: Duration = Duration::from_secs(1);
@@ -318,10 +314,13 @@ impl TaskReader {
         // thread that waits for a file system of its own.
         let path = self.proc.join(format!("{tgid}/environ"));
         let (begin, limit) = (Instant::now(), self.patience.min(MOST_WAITED));
-        let answerer = self.environments.take().or_else(|| Answerer::start(environment));
+        let answerer = self
+            .environments
+            .take()
+            .or_else(|| Answerer::start(|path: PathBuf| file::of_start(&path)));
         let answer = match &answerer {
             Some(answerer) => answerer.ask(path.clone(), limit),
-            None => Some(environment(path.clone())),
+            None => Some(file::of_start(&path)),
         };
         let Some(read) = answer else {
             self.patience = self.patience.saturating_sub(begin.elapsed()).max(LEAST_WAITED);
@@ -371,12 +370,6 @@ fn list_ids(folder: &Path) -> Result<Option<Vec<u32>>, ReadError> {
     }
     ids.sort_unstable();
     Ok(Some(ids))
-}
-
-fn environment(path: PathBuf) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(8 << 10);
-    File::open(path)?.take(MOST_ENVIRONMENT).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 fn parse_schedstat(text: &str) -> Option<SchedStat> {

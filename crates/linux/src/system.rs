@@ -4,12 +4,12 @@
 //! Thin: nothing is decided here. Who ends meanwhile is `None`, or a [`SysError`] that says gone.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read as _};
+use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::thread::Builder;
 
-use numaherd_model::{CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology};
+use numaherd_model::{Bytes, CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, Topology};
 
 use crate::memory::anonymous::Anonymous;
 use crate::memory::maps::{self, AnonymousRange, Layout, ObjectRange};
@@ -19,7 +19,7 @@ use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
 use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock};
-use crate::{ReadError, cgroup, cpu_time, knobs, reserve, respect, threads, topology};
+use crate::{ReadError, cgroup, cpu_time, file, knobs, reserve, respect, threads, topology};
 
 /// Tasks: who they are and where they may run.
 pub trait Tasks {
@@ -120,6 +120,10 @@ pub trait Memory {
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;
     /// How much of a process's own memory can take hinting faults, as far as a cheap look shows.
     fn coverage(&mut self, tgid: u32) -> Option<Coverage>;
+    /// What is resident of it in pages that page tables are walked for; none where that cannot be told.
+    fn resident(&mut self, tgid: u32) -> Bytes {
+        self.coverage(tgid).map_or(Bytes(0), |seen| seen.resident)
+    }
     /// All mappings of a process with their policies and pages per node.
     ///
     /// # Errors
@@ -293,11 +297,7 @@ impl Tasks for Running {
     }
 
     fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>> {
-        let path = self.root.join(format!("proc/{tgid}/cmdline"));
-        // A process may say that it has terabytes of them.
-        let mut line = Vec::new();
-        let file = std::fs::File::open(path).ok()?;
-        file.take(MOST_OF_A_LINE).read_to_end(&mut line).ok().map(|_| line)
+        file::of_start(&self.root.join(format!("proc/{tgid}/cmdline"))).ok()
     }
 
     fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
@@ -332,9 +332,6 @@ impl Tasks for Running {
         self.reader.mems_allowed(tgid).ok().flatten()
     }
 }
-
-/// More than a program's arguments can have.
-const MOST_OF_A_LINE: u64 = 8 << 20;
 
 impl Memory for Running {
     fn own_ranges(&mut self, tgid: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {

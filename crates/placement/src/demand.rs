@@ -143,12 +143,7 @@ impl Bundle {
     #[must_use]
     pub fn weights(&self, at: &[usize]) -> Amounts {
         let mut weights = Amounts::new();
-        for &(task, weight) in &self.users {
-            match weights.iter_mut().find(|(node, _)| *node == at[task]) {
-                Some((_, sum)) => *sum += weight,
-                None => weights.push((at[task], weight)),
-            }
-        }
+        self.users.iter().for_each(|&(task, weight)| add(&mut weights, at[task], weight));
         weights
     }
 }
@@ -313,13 +308,10 @@ impl Demand {
     }
 
     /// Of these weights by node those whose nearest memory is this.
-    pub fn weights_beside<'a>(
-        &'a self,
-        weights: &'a [(usize, u64)],
-        memory: usize,
-    ) -> impl Iterator<Item = u64> + 'a {
-        let there = move |&&(node, _): &&(usize, u64)| self.beside[node] == memory;
-        weights.iter().filter(there).map(|(_, weight)| *weight)
+    #[must_use]
+    pub fn weight_beside(&self, weights: &[(usize, u64)], memory: usize) -> u64 {
+        let there = weights.iter().filter(|&&(node, _)| self.beside[node] == memory);
+        there.map(|(_, weight)| weight).sum()
     }
 
     /// Where a bundle's memory may come to be, by the rules of [`Demand::best_memory`], each with what it costs to
@@ -440,10 +432,18 @@ impl Demand {
             if bundle.stays || interleave::in_earnest(self, bundle, weights).is_some() {
                 continue;
             }
-            let then: u64 = self.weights_beside(weights, memory).sum();
+            let then = self.weight_beside(weights, memory);
             comes += then.saturating_sub(bundle.local(self, at));
         }
         (comes * 1000).checked_div(all).unwrap_or(0) as u32
+    }
+}
+
+/// Adds an amount to what there is of a node.
+pub fn add(amounts: &mut Amounts, node: usize, amount: u64) {
+    match amounts.iter_mut().find(|(known, _)| *known == node) {
+        Some((_, sum)) => *sum += amount,
+        None => amounts.push((node, amount)),
     }
 }
 

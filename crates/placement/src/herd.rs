@@ -311,8 +311,9 @@ impl Herd {
         for (i, task) in snapshot.tasks.iter().enumerate().filter(|(_, task)| task.home.is_some()) {
             let waits = self.tasks[i].waits;
             let mut is_for_ours = || {
-                let unplaced = unplaced.get_or_insert_with(|| relief::with_unplaced(demand));
-                waits.is_placed_of_late(now) && unplaced[demand.tasks[i].now]
+                waits.is_placed_of_late(now)
+                    && unplaced.get_or_insert_with(|| relief::with_unplaced(demand))
+                        [demand.tasks[i].now]
             };
             let squeezed = self.mechanisms.relief
                 && waits.is_squeezed(task)

@@ -30,7 +30,7 @@ use std::cmp::Reverse;
 use numaherd_model::{Action, NodeId, Pages, Reason, Region, Snapshot};
 
 use crate::bundles::WHOLE_TASK;
-use crate::demand::{Amounts, Bundle, Demand, SHARE};
+use crate::demand::{Amounts, Bundle, Demand, SHARE, add};
 use crate::outlook::Outlook;
 use crate::pages::{MIN_KNOWN_PAGES, MIN_USE_PERMILLE, expected_pages};
 use crate::tables;
@@ -197,11 +197,7 @@ pub fn in_earnest(
 ) -> Option<Vec<usize>> {
     let mut beside = Amounts::new();
     for &(node, weight) in weights {
-        let memory = demand.beside[node];
-        match beside.iter_mut().find(|(node, _)| *node == memory) {
-            Some((_, sum)) => *sum += weight,
-            None => beside.push((memory, weight)),
-        }
+        add(&mut beside, demand.beside[node], weight);
     }
     let weights = beside;
     let all: u64 = weights.iter().map(|(_, weight)| weight).sum();

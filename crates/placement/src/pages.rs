@@ -55,7 +55,7 @@ pub fn follow(
     for (b, bundle) in demand.bundles.iter().enumerate().filter(|(_, bundle)| !bundle.stays) {
         let &Prospect { ref weights, memory: to } = outlook.of(b);
         let all: u64 = weights.iter().map(|(_, weight)| weight).sum();
-        let there: u64 = demand.weights_beside(weights, to).sum();
+        let there = demand.weight_beside(weights, to);
         let permille = (there * 1000).checked_div(all).unwrap_or(0);
         if permille < MIN_USE_PERMILLE {
             continue;

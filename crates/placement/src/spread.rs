@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 
-use crate::demand::{Amounts, Bundle, Demand, FEW_NODES};
+use crate::demand::{Amounts, Bundle, Demand, FEW_NODES, add};
 
 /// See the module.
 pub struct Spread {
@@ -156,9 +156,6 @@ fn shift(weights: &mut Amounts, weight: u64, from: usize, to: usize) {
         }
     }
     if weight > 0 {
-        match weights.iter_mut().find(|(node, _)| *node == to) {
-            Some((_, sum)) => *sum += weight,
-            None => weights.push((to, weight)),
-        }
+        add(weights, to, weight);
     }
 }

@@ -85,22 +85,25 @@ impl Line {
         Ok(serde_json::to_string(self)? + "\n")
     }
 
-    /// The numbers of lines that cannot be read, or are of a newer version; but for the last where it has no end: whoever
-    /// wrote that was killed as it did.
+    /// Reads every line that can be read, and the numbers of those that cannot, or are of a newer version; but for the last
+    /// where it has no end: whoever wrote that was killed as it did.
     #[must_use]
-    pub fn unreadable(text: &str) -> Vec<usize> {
-        let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-        let lines = (1..).zip(whole.lines());
-        let is_wrong =
-            |line: &str| !serde_json::from_str::<Line>(line).is_ok_and(|line| line.v <= VERSION);
-        lines.filter(|(_, line)| is_wrong(line)).map(|(number, _)| number).collect()
+    pub fn read(text: &str) -> (Vec<Line>, Vec<usize>) {
+        let (mut read, mut unreadable) = (Vec::new(), Vec::new());
+        for (number, line) in (1..).zip(text.split_inclusive('\n')) {
+            match serde_json::from_str::<Line>(line) {
+                Ok(line) if line.v <= VERSION => read.push(line),
+                _ if line.ends_with('\n') => unreadable.push(number),
+                _ => {}
+            }
+        }
+        (read, unreadable)
     }
 
     /// Reads every line that can be read.
     #[must_use]
     pub fn read_all(text: &str) -> Vec<Line> {
-        let lines = text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        lines.filter(|line| line.v <= VERSION).collect()
+        Line::read(text).0
     }
 }
 
@@ -123,11 +126,11 @@ mod tests {
         assert!(text.contains(r#""before":"0-7""#), "{text}");
         let torn = format!("{text}{}", &text[..20]);
         assert_eq!(Line::read_all(&torn), std::slice::from_ref(&line));
-        assert!(Line::unreadable(&torn).is_empty());
+        assert!(Line::read(&torn).1.is_empty());
         // In the midst of others, or of a newer version, it is not one that somebody was killed at.
         let newer = Line { v: VERSION + 1, ..line }.text().unwrap();
         let damaged = format!("{text}{}{text}{newer}{torn}", &text[1..]);
-        assert_eq!(Line::unreadable(&damaged), [2, 4]);
+        assert_eq!(Line::read(&damaged).1, [2, 4]);
         assert_eq!(Line::read_all(&damaged).len(), 3);
     }
 }

@@ -288,8 +288,8 @@ impl LeftBehind {
         let mut bytes = vec![0; usize::try_from(file.metadata()?.len()).map_err(io::Error::other)?];
         file.read_exact_at(&mut bytes, 0)?;
         let text = String::from_utf8_lossy(&bytes);
-        let unreadable = Line::unreadable(&text);
-        let mut lines = Line::read_all(&text).into_iter();
+        let (lines, unreadable) = Line::read(&text);
+        let mut lines = lines.into_iter();
         let Some(Event::Begin { run, boot, pid, start, about, tunes }) =
             lines.next().map(|l| l.event)
         else {

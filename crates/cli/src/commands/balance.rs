@@ -28,8 +28,9 @@ use super::privileges;
 use crate::args::{Balance, BalancePlacement};
 use crate::living::beside;
 use crate::session::{MARK, Pulse, Session, journals, tell};
+use crate::start::{self, NotStarted};
 use crate::targets::{self, Targets};
-use crate::{interrupt, latencies, runs, start, traffic};
+use crate::{interrupt, latencies, runs, traffic};
 use misread::Misread;
 use scan::Tuner;
 use voice::Voice;
@@ -83,7 +84,8 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
         say!("numaherd: this machine has one node with CPUs: there is nothing to balance");
         let Some(mut command) = command(&args.command) else { return Ok(ExitCode::SUCCESS) };
         // In our place: with nothing to put back, its signals and its end are its own.
-        return Err(not_started(&args.command, command.exec()));
+        let error = command.exec();
+        return Err(NotStarted::new(&command, error).into());
     }
     let alone = || others::check(&named, args.all, args.all || !args.cgroup.is_empty());
     let mut session = Session::begin(&about(args), tunes(args), alone)?;
@@ -471,15 +473,10 @@ fn command(words: &[OsString]) -> Option<Command> {
     Some(start::command(program, args))
 }
 
-fn not_started(words: &[OsString], source: std::io::Error) -> anyhow::Error {
-    start::NotStarted::new(words.first().map_or_else(Default::default, |w| w.as_os_str()), source)
-        .into()
-}
-
 fn begin(words: &[OsString], run: &str) -> Result<Option<Child>> {
     let Some(mut command) = command(words) else { return Ok(None) };
-    let child = command.env(MARK, run).spawn().map_err(|source| not_started(words, source))?;
-    Ok(Some(child))
+    let child = command.env(MARK, run).spawn();
+    Ok(Some(child.map_err(|source| NotStarted::new(&command, source))?))
 }
 
 fn code_of(status: std::process::ExitStatus) -> ExitCode {

@@ -384,17 +384,17 @@ impl Known {
             return;
         }
         let age = system::age(system, process.start);
+        let has = system.resident(process.tgid);
         if self.read == Nanos(0) {
             // A young process with much memory, such as a fork of one, may be over before reading this has paid.
-            let resident = system.coverage(process.tgid).map_or(Bytes(0), |seen| seen.resident);
-            let walk = resident.pages(pages::size()).0 * PAGE_WALK.0 * AGAIN_PART;
+            let walk = has.pages(pages::size()).0 * PAGE_WALK.0 * AGAIN_PART;
             if age < Nanos(walk) {
                 return;
             }
         }
         let layout = system.layout(process.tgid).ok().flatten().unwrap_or_default();
         // What runs inside a virtual machine is found in the kernel, and is not seen.
-        let untold = layout.guest || walk::is_too_long(system, process.tgid);
+        let untold = layout.guest || walk::is_too_long(system, process.tgid, has);
         let mappings = if untold { None } else { system.mappings(process.tgid).ok().flatten() };
         let mappings = mappings.unwrap_or_default();
         self.mappings = told(&mappings, &layout.own);

@@ -98,19 +98,15 @@ fn window(
         let then = before.ours.get(&task.id).copied();
         task.cpu_time.since(then.unwrap_or(Nanos(task.cpu_time.0.saturating_sub(elapsed)))).0
     };
-    let (mut busy, mut ours) = (Vec::new(), vec![0; topology.nodes.len()]);
-    for node in &topology.nodes {
-        let of = |cpu: CpuId| Some(now.busy.get(&cpu)?.since(*before.busy.get(&cpu)?).0);
-        let open = node.cpus.iter().filter(|cpu| !isolated.contains(*cpu));
-        busy.push(open.filter_map(of).sum::<u64>());
-    }
+    let open: Vec<CpuSet> =
+        topology.nodes.iter().map(|node| node.cpus.difference(isolated)).collect();
+    let of = |cpu: CpuId| Some(now.busy.get(&cpu)?.since(*before.busy.get(&cpu)?).0);
+    let busy: Vec<u64> = open.iter().map(|cpus| cpus.iter().filter_map(of).sum()).collect();
+    let mut ours = vec![0; open.len()];
     let of_tasks = tasks.iter().map(|task| (task.last_cpu, took(task)));
     let of_us = own_cpu.map(|cpu| (cpu, now.own.since(before.own).0));
     for (cpu, time) in of_tasks.chain(of_us) {
-        if isolated.contains(cpu) {
-            continue;
-        }
-        if let Some(node) = topology.nodes.iter().position(|node| node.cpus.contains(cpu)) {
+        if let Some(node) = open.iter().position(|cpus| cpus.contains(cpu)) {
             ours[node] += time;
         }
     }

@@ -211,7 +211,7 @@ impl Seen {
         self.why = low;
         if self.why.is_none() {
             if self.is_worth_walking(cheap.resident, age, now) {
-                match walk::is_too_long(system, process.tgid) {
+                match walk::is_too_long(system, process.tgid, cheap.resident) {
                     // What faults tell is believed.
                     true => self.walk = Nanos(now.0 + LONG_AGE.0),
                     false => self.walk(system, process, cheap.resident),

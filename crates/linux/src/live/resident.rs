@@ -60,7 +60,7 @@ pub struct Policies {
 type Kept = Vec<(NodeId, Bytes)>;
 
 impl Policies {
-    /// The process's own, as of the last few seconds; none where they may not be read.
+    /// The process's own, as of the last few seconds; none where they may or should not be read.
     fn of(
         &mut self,
         memory: &mut (impl Memory + ?Sized),
@@ -72,6 +72,11 @@ impl Policies {
         let (_, kept) = match self.kept.entry(process) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
+                let resident = memory.resident(process.tgid);
+                if walk::is_too_long(memory, process.tgid, resident) {
+                    self.unreadable.insert(process, walk::TOO_LONG.into());
+                    return None;
+                }
                 let mappings = memory.mappings(process.tgid).ok()?.unwrap_or_default();
                 let stays = |mapping: &&Mapping| mapping.policy != "default" || mapping.huge;
                 let kept = mappings.iter().filter(stays).map(|mapping| {
@@ -107,10 +112,6 @@ pub fn fill(
             }
             ranges => ranges?.unwrap_or_default(),
         };
-        if !policies.kept.contains_key(&process) && walk::is_too_long(memory, process.tgid) {
-            policies.unreadable.insert(process, walk::TOO_LONG.into());
-            continue;
-        }
         let Some(kept) = policies.of(memory, process, snapshot.time, age) else { continue };
         let page = snapshot.page_size;
         let staying = kept.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(&start, nodes)| {

@@ -21,12 +21,10 @@ const MOST_PAGES: u64 = 4 << 20;
 /// Why a process's mappings are not read.
 pub const TOO_LONG: &str = "reading the policies of its memory would hold up its threads: too much is in base pages of one mapping";
 
-/// Whether it would be held up for long, as far as can be told at no cost to it.
-pub fn is_too_long(memory: &mut (impl Memory + ?Sized), tgid: u32) -> bool {
+/// Whether a process with so much resident memory would be held up for long, as far as can be told at no cost to it.
+pub fn is_too_long(memory: &mut (impl Memory + ?Sized), tgid: u32, resident: Bytes) -> bool {
     let pages = |bytes: Bytes| bytes.pages(pages::size()).0;
-    let Some(resident) = memory.coverage(tgid).map(|seen| pages(seen.resident)) else {
-        return false;
-    };
+    let resident = pages(resident);
     if resident <= MOST_PAGES || !memory.is_mostly_base() {
         return false;
     }
@@ -88,7 +86,9 @@ mod tests {
         let page = pages::size().0 >> 10;
         let (all, half) = (6 * (MOST_PAGES >> 1) * page, 3 * (MOST_PAGES >> 1) * page);
         let tried = |resident, huge, lengths: &[u64]| {
-            is_too_long(&mut process(root, resident, (all, huge), lengths), 7)
+            let mut system = process(root, resident, (all, huge), lengths);
+            let resident = system.resident(7);
+            is_too_long(&mut system, 7, resident)
         };
         assert!(tried(all, 0, &[all]));
         assert!(!tried(all, all, &[all]), "huge pages");
@@ -96,6 +96,6 @@ mod tests {
         assert!(!tried(1 << 20, 0, &[all]));
         assert!(!tried(all, 0, &[all / 3; 3]));
         assert!(tried(all, 0, &[half, half]));
-        assert!(!is_too_long(&mut Running::new(root), 8), "it has ended");
+        assert!(!is_too_long(&mut Running::new(root), 8, Bytes(all << 10)), "it has ended");
     }
 }

@@ -206,3 +206,26 @@ fn what_lies_on_a_node_without_cpus_stays_there() {
     scene.edit().topology.nodes[1].cpus = numaherd_model::CpuSet::new();
     assert_eq!(stays(&scene), [false, false, true]);
 }
+
+/// Policies are read every ten seconds: each time it is asked whether that holds it up.
+#[test]
+fn whoever_has_grown_is_read_no_more() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+    put("proc/meminfo", "AnonPages: 100 kB\nAnonHugePages: 0 kB\n");
+    put("proc/1/numa_maps", "10000000000 default anon=9 N0=9 kernelpagesize_kB=4\n");
+    let mut policies = Policies::default();
+    let mut is_read = |gib: u64, second: u64| {
+        put("proc/1/status", &format!("RssAnon:\t{} kB\n", gib << 20));
+        let end = (1_u64 << 40) + (gib << 30);
+        put("proc/1/maps", &format!("10000000000-{end:x} rw-p 00000000 00:00 0 \n"));
+        let mut memory = crate::system::Running::new(root.path());
+        let (now, age) = (Nanos(second * 1_000_000_000), Nanos(u64::MAX));
+        let read = policies.of(&mut memory, PROCESS, now, age).is_some();
+        (read, policies.unreadable.contains_key(&PROCESS))
+    };
+    // Where pages are large, a mapping has fewer.
+    let much = 17 * crate::sys::pages::size().0 / 4096;
+    assert_eq!([is_read(1, 0), is_read(much, 9)], [(true, false); 2]);
+    assert_eq!(is_read(much, 10), (false, true));
+}
