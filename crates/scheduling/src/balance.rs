@@ -91,8 +91,16 @@ impl Scheduling for Fair {
         parent: usize,
         allowed: &dyn Fn(usize) -> bool,
     ) -> usize {
-        let mut candidates: Vec<usize> = (0..domains.cpus()).collect();
-        for level in (0..domains.levels.len()).rev() {
+        let forks = |level: &usize| domains.levels[*level].0.flags().fork;
+        let levels: Vec<usize> = (0..domains.levels.len()).filter(forks).collect();
+        // All CPUs of the largest domain in which it may start.
+        let widest = levels.iter().rev().find_map(|&level| domains.own(level, parent));
+        let mut candidates: Vec<usize> = match widest {
+            Some(domain) => domain.groups.concat(),
+            None => vec![parent],
+        };
+        candidates.sort_unstable();
+        for level in levels.into_iter().rev() {
             let own = candidates.iter().find_map(|&cpu| domains.own(level, cpu));
             let Some(domain) = own else { continue };
             // By load per CPU, compared without division; the parent's own group wins ties.
@@ -305,6 +313,17 @@ mod tests {
             })
             .collect();
         assert_eq!(order, [0, 2, 1, 3]);
+    }
+
+    #[test]
+    fn who_is_born_does_not_start_on_a_node_that_is_too_far_unless_it_may_run_nowhere_else() {
+        let place = |cpu| Place { core: cpu, cache: cpu, node: cpu };
+        let places: Vec<Place> = (0..3).map(place).collect();
+        let slit = [vec![10, 21, 31], vec![21, 10, 31], vec![31, 31, 10]];
+        let domains = Domains::new(&places, &slit);
+        assert_eq!(Fair.fork(&domains, &[2, 1, 0], 0, &|_| true), 1);
+        assert_eq!(Fair.fork(&domains, &[1, 1, 2], 2, &|_| true), 2);
+        assert_eq!(Fair.fork(&domains, &[1, 1, 2], 0, &|cpu| cpu == 2), 2);
     }
 
     #[test]

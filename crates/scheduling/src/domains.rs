@@ -39,6 +39,49 @@ pub enum Level {
     Numa(u32),
 }
 
+/// Between nodes farther apart than this by SLIT nobody is started or woken: RECLAIM_DISTANCE. Published.
+const RECLAIM_DISTANCE: u32 = 30;
+
+/// What is done in the domains of a level: Linux's SD_* flags, without those that say nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags {
+    /// SD_BALANCE_NEWIDLE: a CPU about to idle takes a task.
+    pub newidle: bool,
+    /// SD_BALANCE_EXEC: a task that starts a program goes where least runs.
+    pub exec: bool,
+    /// SD_BALANCE_FORK: so does one that is born.
+    pub fork: bool,
+    /// SD_WAKE_AFFINE: who is woken may come to who wakes it.
+    pub wake_affine: bool,
+    /// SD_SHARE_PKG_RESOURCES: its CPUs share a cache.
+    pub shares_cache: bool,
+    /// SD_SHARE_CPUCAPACITY: its CPUs share a core.
+    pub shares_core: bool,
+    /// SD_PREFER_SIBLING: tasks spread over the groups of the level above.
+    pub prefers_sibling: bool,
+    /// SD_NUMA: its groups are nodes.
+    pub numa: bool,
+}
+
+impl Level {
+    /// Its flags.
+    #[must_use]
+    pub fn flags(self) -> Flags {
+        let far = matches!(self, Level::Numa(distance) if distance > RECLAIM_DISTANCE);
+        let numa = matches!(self, Level::Numa(_));
+        Flags {
+            newidle: true,
+            exec: !far,
+            fork: !far,
+            wake_affine: !far,
+            shares_cache: self <= Level::Cache,
+            shares_core: self == Level::Smt,
+            prefers_sibling: !numa,
+            numa,
+        }
+    }
+}
+
 /// A domain: CPUs and the groups they fall into, each ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
@@ -209,6 +252,34 @@ mod tests {
         assert_eq!(levels, [Level::Cache, Level::Numa(21), Level::Numa(31)]);
         assert!(domains.levels[1].1.iter().all(|domain| domain.groups.len() == 4));
         assert_eq!(domains.levels[2].1.len(), 1);
+    }
+
+    /// As the STEAL series lists them of the X5-8 (2018).
+    #[test]
+    fn nobody_is_started_or_woken_farther_than_pages_are_reclaimed() {
+        let levels = [Level::Smt, Level::Cache, Level::Numa(21), Level::Numa(31)];
+        let told = levels.map(|level| {
+            let flags = level.flags();
+            let all = [
+                (flags.newidle, "BALANCE_NEWIDLE"),
+                (flags.exec, "BALANCE_EXEC"),
+                (flags.fork, "BALANCE_FORK"),
+                (flags.shares_cache, "SHARE_PKG_RESOURCES"),
+                (flags.prefers_sibling, "PREFER_SIBLING"),
+                (flags.shares_core, "SHARE_CPUCAPACITY"),
+                (flags.numa, "NUMA"),
+                (flags.wake_affine, "WAKE_AFFINE"),
+            ];
+            all.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect::<Vec<_>>().join(" ")
+        });
+        let begins = "BALANCE_NEWIDLE BALANCE_EXEC BALANCE_FORK";
+        let expected = [
+            format!("{begins} SHARE_PKG_RESOURCES PREFER_SIBLING SHARE_CPUCAPACITY WAKE_AFFINE"),
+            format!("{begins} SHARE_PKG_RESOURCES PREFER_SIBLING WAKE_AFFINE"),
+            format!("{begins} NUMA WAKE_AFFINE"),
+            "BALANCE_NEWIDLE NUMA".into(),
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]

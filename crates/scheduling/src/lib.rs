@@ -15,5 +15,5 @@ pub mod domains;
 pub mod queue;
 
 pub use balance::{Fair, Fair6, Scheduling};
-pub use domains::{Domains, Level, Place};
+pub use domains::{Domains, Flags, Level, Place};
 pub use queue::Queue;
