@@ -132,6 +132,9 @@ pub trait Balancing {
     /// Where the page of a fault goes, and why; nothing if it stays.
     fn on_fault(&mut self, touch: &Touch, view: &dyn View) -> Option<(NodeId, Cause)>;
 
+    /// The page of the last fault was to go to the node that touched it and could not: that is full, or moves are refused.
+    fn stayed(&mut self, _touch: &Touch, _view: &dyn View) {}
+
     /// A tick of a running task: where it should go instead, and why.
     fn place(&mut self, _task: TaskId, _view: &dyn View) -> Option<(TaskMove, Cause)> {
         None

@@ -69,7 +69,13 @@ impl Sim {
                     (cost_ns, moving) = (0, Some(small));
                     flags |= FaultFlags::MIGRATED;
                 }
-                None => flags |= FaultFlags::MIGRATE_FAIL,
+                None => {
+                    if let Some(mut balancing) = self.options.balancing.take() {
+                        balancing.stayed(&touch, self);
+                        self.options.balancing = Some(balancing);
+                    }
+                    flags |= FaultFlags::MIGRATE_FAIL;
+                }
             }
         }
         let process = &mut self.processes[self.tasks[t].process];

@@ -16,8 +16,10 @@
 //! | [`search`] | where a task goes |
 //!
 //! Not modelled: the limit of a scan's own CPU time, which threads touch which mapping, tiering,
-//! weights (nice levels). Topologies with more than two distances are taken for glueless meshes.
+//! weights (nice levels). Behind a backplane the search goes to the preferred node alone
+//! and then to each other one, and not first to the group of nodes that holds most.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use numaherd_model::{
@@ -31,7 +33,7 @@ use super::scan::{DEFAULT, ScanClock, bounds};
 mod group;
 mod search;
 
-use group::{Faults, Group, add, both, weight};
+use group::{Faults, Group, Shape, add, both, weight};
 
 /// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
 const SLOTS: u64 = 10;
@@ -69,6 +71,8 @@ pub struct Mainline {
     processes: BTreeMap<ProcessId, Process>,
     tasks: BTreeMap<TaskId, Task>,
     groups: BTreeMap<u32, Group>,
+    /// How the nodes are linked.
+    shape: OnceCell<Shape>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -117,6 +121,7 @@ impl Mainline {
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
             groups: BTreeMap::new(),
+            shape: OnceCell::new(),
         }
     }
 
@@ -316,21 +321,16 @@ impl Mainline {
         task.period = Nanos(next.clamp(min.0, max.0));
     }
 
-    /// Share of the task's faults on a node's memory, per mille; near nodes count in part.
-    fn weight(&self, task: &Task, node: usize, view: &dyn View) -> i64 {
-        weight(&task.mem, node, view)
-    }
-
-    fn group_weight(&self, task: &Task, node: usize, view: &dyn View) -> i64 {
-        self.group_of(task).map_or(0, |group| weight(&group.mem, node, view))
-    }
-
-    /// What the task, and its group, gain from a move.
+    /// What the task, and its group, gain from a move: shares of their faults, per mille; near nodes count in part.
     fn gains(&self, task: &Task, from: usize, to: usize, view: &dyn View) -> (i64, i64) {
-        (
-            self.weight(task, to, view) - self.weight(task, from, view),
-            self.group_weight(task, to, view) - self.group_weight(task, from, view),
-        )
+        let topology = view.topology();
+        let shape = *self.shape.get_or_init(|| Shape::of(topology));
+        let hops = topology.distance(topology.nodes[from].id, topology.nodes[to].id);
+        let gain = |faults: &Faults| {
+            let on = |node| weight(faults, node, (shape, hops), view);
+            on(to) - on(from)
+        };
+        (gain(&task.mem), self.group_of(task).map_or(0, |group| gain(&group.mem)))
     }
 }
 
@@ -386,6 +386,16 @@ impl Balancing for Mainline {
         let why = if node == home { None } else { self.wants_page(touch, node, home, view) };
         self.count(touch, node, (home, if why.is_some() { node } else { home }), view);
         why.map(|why| (touch.node, why))
+    }
+
+    fn stayed(&mut self, touch: &Touch, view: &dyn View) {
+        let private = usize::from(touch.last.is_none_or(|(last, _)| last == touch.task));
+        let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
+        let task = self.task(touch.task, view);
+        // It was counted where it was to go.
+        task.mem_new[node][private] = task.mem_new[node][private].saturating_sub(touch.pages.0);
+        task.mem_new[home][private] += touch.pages.0;
+        task.locality[2] += touch.pages.0;
     }
 
     fn place(&mut self, id: TaskId, view: &dyn View) -> Option<(TaskMove, Cause)> {

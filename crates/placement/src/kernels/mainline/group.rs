@@ -1,5 +1,7 @@
 //! Faults by node, of a task and of the tasks that share pages with it.
 
+use numaherd_model::{NodeId, Topology};
+
 use super::View;
 
 /// A node is active if it sees more than a third of the faults of the busiest. Published.
@@ -50,20 +52,83 @@ pub(super) fn add(all: &mut Faults, part: &Faults) {
     }
 }
 
-/// Faults on a node's memory, per mille of all. Where nodes have more than two distances, those on
-/// nodes near it count as far as they are nearer than the farthest.
-pub(super) fn weight(faults: &Faults, node: usize, view: &dyn View) -> i64 {
+/// How a machine's nodes are linked, as Linux tells it (`init_numa_topology_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// No more than two distances: all others are as far.
+    Direct,
+    /// Between the two that are farthest apart there is one that is nearer to both.
+    Mesh,
+    /// There is none: nodes behind controllers, or the parts of several sockets.
+    Backplane,
+}
+
+impl Shape {
+    pub(super) fn of(topology: &Topology) -> Shape {
+        let ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
+        let pairs = ids.iter().flat_map(|&a| ids.iter().map(move |&b| (a, b)));
+        let mut distances: Vec<u32> = pairs.clone().map(|(a, b)| topology.distance(a, b)).collect();
+        distances.sort_unstable();
+        distances.dedup();
+        let Some(&farthest) = distances.last().filter(|_| distances.len() > 2) else {
+            return Shape::Direct;
+        };
+        let nearer = |c: NodeId, of: NodeId| topology.distance(of, c) < farthest;
+        // One such pair tells, as there.
+        let mut far = pairs.filter(|&(a, b)| topology.distance(a, b) == farthest);
+        let between =
+            far.next().is_some_and(|(a, b)| ids.iter().any(|&c| nearer(c, a) && nearer(c, b)));
+        if between { Shape::Mesh } else { Shape::Backplane }
+    }
+}
+
+/// Faults on a node's memory, per mille of all, with those on nodes near it: in a mesh as far as they are nearer than the
+/// farthest, behind a backplane those nearer than `hops`, the distance of the two nodes that are compared.
+pub(super) fn weight(
+    faults: &Faults,
+    node: usize,
+    (shape, hops): (Shape, u32),
+    view: &dyn View,
+) -> i64 {
     let all = sum(faults).max(1);
     let nodes = &view.topology().nodes;
     let distance = |other: usize| view.topology().distance(nodes[node].id, nodes[other].id);
-    let farthest = (0..nodes.len()).map(distance).max().unwrap_or(10);
-    let nearest = (0..nodes.len()).filter(|&n| n != node).map(distance).min().unwrap_or(10);
     let mut score = both(faults, node) * 1000;
-    if nearest < farthest {
+    if shape != Shape::Direct {
+        let farthest = (0..nodes.len()).map(distance).max().unwrap_or(10);
         for other in (0..nodes.len()).filter(|&n| n != node && distance(n) < farthest) {
-            let near = u64::from(farthest - distance(other));
-            score += both(faults, other) * 1000 * near / u64::from(farthest - 10);
+            let there = both(faults, other) * 1000;
+            score += match shape {
+                Shape::Backplane if distance(other) < hops => there,
+                Shape::Direct | Shape::Backplane => 0,
+                Shape::Mesh => {
+                    there * u64::from(farthest - distance(other)) / u64::from(farthest - 10)
+                }
+            };
         }
     }
     i64::try_from(score / all).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use numaherd_model::scene::Scene;
+
+    fn machine(slit: &[&[u32]]) -> Topology {
+        let mut topology = Scene::even(slit.len() as u32, 1).snapshot().topology;
+        topology.distances = slit.iter().map(|row| row.to_vec()).collect();
+        topology
+    }
+
+    #[test]
+    fn a_square_is_a_mesh_and_two_sockets_of_two_nodes_each_are_not() {
+        let two = machine(&[&[10, 21], &[21, 10]]);
+        let square =
+            machine(&[&[10, 20, 30, 20], &[20, 10, 20, 30], &[30, 20, 10, 20], &[20, 30, 20, 10]]);
+        let sockets =
+            machine(&[&[10, 12, 21, 21], &[12, 10, 21, 21], &[21, 21, 10, 12], &[21, 21, 12, 10]]);
+        let shapes = [&two, &square, &sockets].map(Shape::of);
+        assert_eq!(shapes, [Shape::Direct, Shape::Mesh, Shape::Backplane]);
+    }
 }

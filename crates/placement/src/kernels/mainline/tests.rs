@@ -82,6 +82,25 @@ fn scans_come_seldom_once_faults_are_local_and_often_while_they_are_not() {
 }
 
 #[test]
+fn after_a_move_that_failed_scans_come_half_as_often_and_the_page_counts_where_it_is() {
+    let mut world = World::new([Some(1), None, Some(2), None]);
+    let mut mainline = Mainline::new(Switches::default());
+    // 1 GiB: 250 ms at first. Local, and one page in two that was to come and could not.
+    for home in [0, 1] {
+        let touch = world.touch(1, home, Some((1, 0)));
+        if mainline.on_fault(&touch, &world).is_some() {
+            mainline.stayed(&touch, &world);
+        }
+    }
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(1_000_000_000);
+    mainline.place(id(1), &world);
+    let task = &mainline.tasks[&id(1)];
+    assert_eq!(task.period.0 / 1_000_000, 500);
+    assert_eq!([both(&task.mem, 0), both(&task.mem, 1)], [512, 512]);
+}
+
+#[test]
 fn after_two_passes_the_mappings_that_nobody_touched_come_first() {
     let process = ProcessId { tgid: 1, start: 1 };
     // Scans that arm something, in so many seconds of 100 scans that are due.
