@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use numaherd_model::{Change, Journal, Nanos};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::event::{Event, Line, VERSION};
 
@@ -26,7 +27,8 @@ use crate::event::{Event, Line, VERSION};
 pub struct FileJournal {
     path: PathBuf,
     file: File,
-    begin: Instant,
+    /// Since boot, in which a suspended machine's time counts, as start times of tasks have it.
+    begin: Nanos,
     bytes: u64,
     /// It is long once it has more bytes.
     bound: u64,
@@ -72,7 +74,7 @@ impl FileJournal {
 
     /// Writes the first line of a new file.
     fn begun(path: PathBuf, file: File, begin: Event) -> io::Result<FileJournal> {
-        let now = Instant::now();
+        let now = since_boot();
         let mut journal = FileJournal { path, file, begin: now, bytes: 0, bound: LONG };
         journal.append(begin).inspect_err(|_| {
             // On a full disk a file can be made, and nothing be written: without that line nobody would ever remove it.
@@ -115,7 +117,7 @@ impl FileJournal {
     }
 
     fn append(&mut self, event: Event) -> io::Result<()> {
-        let t = Nanos(u64::try_from(self.begin.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        let t = since_boot().since(self.begin);
         let text = Line { v: VERSION, t, event }.text()?;
         self.file.write_all(text.as_bytes()).inspect_err(|_| {
             // On a full disk a part may be there, and what is written after that would be one line with it.
@@ -159,6 +161,12 @@ impl FileJournal {
         self.bound = LONG.max(2 * self.bytes);
         Ok(())
     }
+}
+
+fn since_boot() -> Nanos {
+    let now = clock_gettime(ClockId::Boottime);
+    let (seconds, ns) = (u64::try_from(now.tv_sec), u64::try_from(now.tv_nsec));
+    Nanos(seconds.unwrap_or(0) * 1_000_000_000 + ns.unwrap_or(0))
 }
 
 /// A file to be written at its end, of its owner alone.

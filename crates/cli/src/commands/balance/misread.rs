@@ -13,6 +13,8 @@ pub struct Misread {
     told: bool,
     /// Since when every turn has failed.
     since: Option<Nanos>,
+    /// Since when nobody could tell whom to look after.
+    unseen: Option<Nanos>,
 }
 
 impl Misread {
@@ -33,6 +35,27 @@ impl Misread {
         self.passed_over(error)
     }
 
+    /// Whom to look after, or nothing new where that could not be read.
+    ///
+    /// # Errors
+    /// It has been so for long.
+    pub fn looked<T>(&mut self, look: Result<Option<T>>, now: Nanos) -> Result<Option<T>> {
+        let error = match look {
+            Ok(whom) => {
+                self.unseen = None;
+                return Ok(whom);
+            }
+            Err(error) => error,
+        };
+        if now.since(*self.unseen.get_or_insert(now)) >= PATIENCE {
+            return Err(error);
+        }
+        if !std::mem::replace(&mut self.told, true) {
+            say!("numaherd: {error:#}: it is tried again");
+        }
+        Ok(None)
+    }
+
     /// What was to be known between two turns is not.
     ///
     /// # Errors
@@ -51,6 +74,18 @@ impl Misread {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whom_to_look_after_may_be_unknown_for_a_minute() {
+        let fails = || Err::<Option<u32>, _>(anyhow::anyhow!("too many open files"));
+        let at = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let mut misread = Misread::default();
+        assert_eq!(misread.looked(fails(), at(5)).unwrap(), None);
+        assert_eq!(misread.looked(fails(), at(64)).unwrap(), None);
+        assert_eq!(misread.looked(Ok(Some(7)), at(66)).unwrap(), Some(7));
+        assert_eq!(misread.looked(fails(), at(67)).unwrap(), None);
+        assert!(misread.looked(fails(), at(127)).is_err());
+    }
 
     #[test]
     fn a_run_ends_once_nothing_could_be_read_for_a_minute() {
