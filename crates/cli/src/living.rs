@@ -5,8 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use numaherd_linux::knobs::Knob;
+use numaherd_linux::live::Kept;
 use numaherd_linux::process::TaskReader;
-use numaherd_model::{Change, ProcessId};
+use numaherd_model::{Change, ProcessId, TaskId};
 use numaherd_trace::LeftBehind;
 
 use crate::session::{is_alive, left_behind};
@@ -25,6 +26,29 @@ pub fn living(dir: &Path) -> Result<Vec<LeftBehind>> {
         }
     }
     Ok(living)
+}
+
+/// The masks that this user's ended runs left in place on purpose: of each task the last, for who was taken over by a later
+/// run has that one's.
+///
+/// # Errors
+/// The folder of journals cannot be read.
+pub fn kept(dir: &Path) -> Result<BTreeMap<TaskId, Kept>> {
+    let mut journals = left_behind(dir)?.journals;
+    let boot = TaskReader::new("/".as_ref()).boot_id()?;
+    journals.retain(|left| left.kept && left.boot == boot);
+    journals.sort_by_key(|left| left.start);
+    let mut kept = BTreeMap::new();
+    for left in &journals {
+        for (_, change) in &left.changes {
+            if let Change::Affinity { task, before, after, .. } = change {
+                let (owner, set) = (before.clone(), after.clone());
+                kept.insert(*task, Kept { owner, set, since: left.start });
+            }
+        }
+    }
+    kept.retain(|_, mask: &mut Kept| mask.owner != mask.set);
+    Ok(kept)
 }
 
 /// Which run it is, in words.
@@ -100,7 +124,8 @@ pub fn has_switched_off(left: &LeftBehind) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numaherd_model::{Nanos, TaskId};
+    use numaherd_model::{Journal, Nanos};
+    use numaherd_trace::{Event, FileJournal};
 
     fn run(about: &str, changes: Vec<Change>) -> LeftBehind {
         LeftBehind {
@@ -142,6 +167,40 @@ mod tests {
             looked_after(&run("process 4, process 5", Vec::new()), &mut reader),
             BTreeSet::from([4, 5])
         );
+    }
+
+    #[test]
+    fn of_masks_that_were_left_in_place_the_last_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let boot = TaskReader::new("/".as_ref()).boot_id().unwrap();
+        let cpus = |list: &str| list.parse::<numaherd_model::CpuSet>().unwrap();
+        let change = |tid, before: &str, after: &str| {
+            let (task, process) = (TaskId { tid, start: 1 }, ProcessId { tgid: 7, start: 1 });
+            Change::Affinity { task, process, before: cpus(before), after: cpus(after) }
+        };
+        let write = |run: &str, boot: &str, start, keep: bool, changes: &[Change]| {
+            let (run, boot) = (run.to_string(), boot.to_string());
+            let (about, tunes) = (String::new(), false);
+            let name = run.clone();
+            // Of a process that is not there.
+            let begin = Event::Begin { run, boot, pid: u32::MAX >> 1, start, about, tunes };
+            let user = numaherd_linux::sys::identity::effective_user();
+            let mut journal = FileJournal::create(dir.path(), user, &name, begin).unwrap();
+            changes.iter().for_each(|change| journal.before(change).unwrap());
+            if keep {
+                journal.keep().unwrap();
+            }
+        };
+        write("a", &boot, 20, true, &[change(7, "0-7", "4-7")]);
+        write("b", &boot, 10, true, &[change(7, "0-7", "0-3"), change(8, "0-7", "0-3")]);
+        // One that was released, one that is to be put back, and one of another boot.
+        write("c", &boot, 30, true, &[change(9, "0-7", "0-3"), change(9, "0-7", "0-7")]);
+        write("d", &boot, 30, false, &[change(7, "0-7", "0-1")]);
+        write("e", "another", 40, true, &[change(7, "0-7", "0-1")]);
+        let kept = kept(dir.path()).unwrap();
+        let told = kept.iter().map(|(task, of)| (task.tid, of.set.to_string(), of.since));
+        assert_eq!(told.collect::<Vec<_>>(), [(7, "4-7".into(), 20), (8, "0-3".into(), 10)]);
+        assert!(kept.values().all(|of| of.owner == cpus("0-7")));
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::process::TaskStat;
 use crate::sys::{clock, pages};
 use crate::system::{self, Running, System};
 use crate::vm;
+pub use custody::Kept;
 use custody::{Custody, Hands};
 use errors::{read_error, skipped, unheard};
 use family::{Family, Member};
@@ -164,6 +165,11 @@ impl LiveMachine {
         self.family.retarget(targets, busy);
     }
 
+    /// Takes masks of tasks for ours, in place of their owners', that ended runs left in place on purpose.
+    pub fn take_over(&mut self, kept: impl IntoIterator<Item = (TaskId, Kept)>) {
+        self.custody.take_over(kept);
+    }
+
     /// The faults since the last look; the next one has them too. This costs next to nothing where there
     /// are none.
     ///
@@ -277,7 +283,9 @@ impl LiveMachine {
         let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
         let mut hands = Hands { system, journal, acts: self.acts };
         let who = (stat.id, process);
-        self.custody.recognise(&mut hands, who, stat.ppid, newborn, &mut allowed)?;
+        let nodes = &self.topology.nodes;
+        let home = |cpus: &CpuSet| nodes.iter().find(|n| cpus.is_subset(&n.cpus)).map(|n| n.id);
+        self.custody.recognise(&mut hands, who, (stat.ppid, newborn), &mut allowed, home)?;
         let tick = clock::tick();
         let schedstat = self.system.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;
         let cpu_time = schedstat.map_or(Nanos(stat.cpu_ticks * tick.0), |s| s.run_time);
@@ -289,6 +297,7 @@ impl LiveMachine {
         let counters = Counters { at: now, ran: cpu_time, waited: wait_time };
         let (busy_permille, waiting_permille) =
             spent.see(counters, stat.task_state() == TaskState::Sleeping);
+        let usual_permille = spent.usual(counters);
         self.processes.insert(stat.id, process);
         let untold = self.coverage && self.is_untold(process);
         let system = self.system.as_mut();
@@ -311,6 +320,7 @@ impl LiveMachine {
             cpu_time,
             busy_permille,
             waiting_permille,
+            usual_permille,
             age,
             state: stat.task_state(),
             faults: Vec::new(),

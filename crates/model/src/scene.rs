@@ -103,6 +103,7 @@ impl Scene {
             cpu_time: Nanos(10_000_000_000),
             busy_permille,
             waiting_permille: 0,
+            usual_permille: None,
             age: Nanos(10_000_000_000),
             state: TaskState::Runnable,
             faults: Vec::new(),

@@ -17,6 +17,9 @@ pub const MIN_FAULTS: u64 = 48;
 /// Per mille of the time that a task runs or waits for a CPU, from which it claims one.
 pub const CLAIMS_A_CPU: u32 = 250;
 
+/// The same of a task that is placed: who is near what claims a CPU would be placed and released in turn. Guessed.
+pub const KEEPS_A_CPU: u32 = 100;
+
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
 pub const CONVERGED_PERMILLE: u32 = 900;
 
@@ -95,6 +98,10 @@ pub struct Task {
     /// Time it was runnable without running since the last snapshot, per mille.
     #[serde(default)]
     pub waiting_permille: u32,
+    /// Both together over the last seconds, where they are known for so long ([`crate::Spent::usual`]): a program that
+    /// collects its garbage has all its threads sleep for tenths of a second, and nobody has gone for that.
+    #[serde(default)]
+    pub usual_permille: Option<u32>,
     /// Age: time since it started.
     pub age: Nanos,
     /// What it is doing.
@@ -108,10 +115,16 @@ pub struct Task {
 }
 
 impl Task {
-    /// Whether it has enough to do to claim a CPU, however seldom it gets one.
+    /// Whether it has enough to do to claim a CPU, however seldom it gets one: now and for a while; once it is placed, for
+    /// a while.
     #[must_use]
     pub fn claims_cpu(&self) -> bool {
-        self.wanted_permille() >= u64::from(CLAIMS_A_CPU)
+        let now = self.wanted_permille() >= u64::from(CLAIMS_A_CPU);
+        match (self.usual_permille, self.home) {
+            (None, _) => now,
+            (Some(usual), None) => now && usual >= CLAIMS_A_CPU,
+            (Some(usual), Some(_)) => usual >= KEEPS_A_CPU,
+        }
     }
 
     /// Whether it may use no CPUs but those set apart, and so takes none of those that are for all.
@@ -124,6 +137,12 @@ impl Task {
     #[must_use]
     pub fn wanted_permille(&self) -> u64 {
         u64::from(self.busy_permille.saturating_add(self.waiting_permille).min(1000))
+    }
+
+    /// The same over the last seconds, where that is known.
+    #[must_use]
+    pub fn usually_wanted_permille(&self) -> u64 {
+        self.usual_permille.map_or_else(|| self.wanted_permille(), u64::from)
     }
 
     /// All its faults, in pages, decayed.

@@ -6,6 +6,10 @@ use crate::Nanos;
 /// is not idle; and less than the shortest wait of a look that is to tell who is busy now.
 const LEAST: Nanos = Nanos(40_000_000);
 
+/// What is usual is taken over as long, and up to twice that. Guessed: several garbage collections, and requests of a
+/// server; and a place is kept for as long after a task has nothing more to do.
+const LONG: Nanos = Nanos(2_000_000_000);
+
 /// A task's counters at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -37,6 +41,8 @@ pub struct Spent {
     last: Counters,
     /// What it had run and waited at the last look of all.
     seen: (Nanos, Nanos),
+    /// The same as `before` and `last` for what is usual, from the first look on.
+    long: Option<[Counters; 2]>,
 }
 
 impl Spent {
@@ -44,7 +50,7 @@ impl Spent {
     #[must_use]
     pub fn born(at: Nanos) -> Spent {
         let born = Counters { at, ..Counters::default() };
-        Spent { before: born, last: born, seen: (Nanos(0), Nanos(0)) }
+        Spent { before: born, last: born, seen: (Nanos(0), Nanos(0)), long: None }
     }
 
     /// The next looks are compared with what it had spent then, not with looks before.
@@ -55,11 +61,23 @@ impl Spent {
     /// Per mille of the time of late that it ran, and that it waited for a CPU; `sleeps` is whether it does neither.
     pub fn see(&mut self, now: Counters, sleeps: bool) -> (u32, u32) {
         let seen = std::mem::replace(&mut self.seen, (now.ran, now.waited));
+        let [_, long] = *self.long.get_or_insert([now; 2]);
+        if now.at.since(long.at) >= LONG {
+            self.long = Some([long, now]);
+        }
         let does_nothing = sleeps && seen == self.seen;
         if now.at.since(self.last.at) >= LEAST {
             self.before = std::mem::replace(&mut self.last, now);
         }
         if does_nothing { (0, 0) } else { now.since(&self.before) }
+    }
+
+    /// Per mille of the last seconds that it ran or waited for a CPU; `None` where they are not known.
+    #[must_use]
+    pub fn usual(&self, now: Counters) -> Option<u32> {
+        let [from, _] = self.long.filter(|[from, _]| now.at.since(from.at) >= LONG)?;
+        let (ran, waited) = now.since(&from);
+        Some((ran + waited).min(1000))
     }
 }
 
@@ -92,6 +110,24 @@ mod tests {
         // 100 ms after the first look that counted.
         assert_eq!(spent.see(at(200, 100, 100), false), (500, 500));
         assert_eq!(spent.see(at(220, 100, 120), false), (416, 583));
+    }
+
+    /// It runs for a second, sleeps for a third of one, runs again, and has nothing to do from 6 s on.
+    #[test]
+    fn what_is_usual_is_of_seconds_and_not_of_what_was_before_it_was_known() {
+        let mut spent = Spent::born(Nanos(0));
+        let (mut ran, mut usual) = (0, Vec::new());
+        for tenth in 200..=320_u64 {
+            let runs = tenth < 260 && tenth % 13 < 10;
+            ran += if runs { 100 } else { 0 };
+            let now = at(tenth * 100, ran, 0);
+            spent.see(now, !runs);
+            usual.push(spent.usual(now));
+        }
+        assert!(usual[..20].iter().all(Option::is_none), "{usual:?}");
+        let known: Vec<u32> = usual[20..].iter().map(|one| one.unwrap()).collect();
+        assert!(known[..40].iter().all(|one| (600..900).contains(one)), "{known:?}");
+        assert_eq!(known[60..], [0; 41], "{known:?}");
     }
 
     #[test]

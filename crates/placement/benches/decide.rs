@@ -81,6 +81,7 @@ fn snapshot(tasks: u32, load: Load) -> Snapshot {
         cpu_time: Nanos(10_000_000_000),
         busy_permille: 1000,
         waiting_permille: 0,
+        usual_permille: None,
         age: Nanos(10_000_000_000),
         state: TaskState::Runnable,
         faults: vec![NodeFaults { node: home(n), private: 1024, shared: 0 }],

@@ -367,7 +367,7 @@ impl<'a> Indices<'a> {
 /// average, over a few ticks of the clock, says little: by a difference of a tenth tasks would change places.
 fn weight(task: &Task) -> u64 {
     let young = task.age < YOUNG && task.claims_cpu();
-    SHARE * if young { 1000 } else { task.wanted_permille() } / 1000
+    SHARE * if young { 1000 } else { task.usually_wanted_permille() } / 1000
 }
 
 /// Gives each task its weights. Fills `tasks[..].bundles`, and the evidence of tasks that share

@@ -140,6 +140,7 @@ impl Sim {
             cpu_time,
             busy_permille,
             waiting_permille,
+            usual_permille: rest.spent.usual(counters),
             age: Nanos(now - rest.born),
             state: if sleeps { TaskState::Sleeping } else { TaskState::Runnable },
             faults: Vec::new(),

@@ -33,6 +33,8 @@ use super::status::findings::{Finding, balance, looked_after};
 use super::status::machine;
 use crate::args::{AdviseArgs, Format, PAUSE};
 use crate::estimate::{self, Interval};
+use crate::living::kept;
+use crate::session::journals;
 use crate::stalls::{self, Stalls};
 use crate::{interrupt, latencies, output, targets, traffic};
 use earlier::{Earlier, Shelf};
@@ -219,7 +221,7 @@ fn looking(
     latencies: Option<&Latencies>,
     traffic: Option<TrafficCounters>,
 ) -> Result<LiveMachine> {
-    Ok(LiveMachine::new(LiveOptions {
+    let mut machine = LiveMachine::new(LiveOptions {
         targets: vec![process],
         faults,
         accesses: numaherd_sampling::sampler(set_period),
@@ -233,7 +235,9 @@ fn looking(
         units: true,
         pause: Nanos(0),
         beat: Box::new(|| {}),
-    })?)
+    })?;
+    machine.take_over(kept(&journals()).unwrap_or_default());
+    Ok(machine)
 }
 
 /// What goes with a snapshot.

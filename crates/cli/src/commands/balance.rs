@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::privileges;
 use crate::args::{Balance, BalancePlacement};
-use crate::living::beside;
+use crate::living::{beside, kept};
 use crate::session::{MARK, Pulse, Session, journals, tell};
 use crate::start::{self, NotStarted};
 use crate::targets::{self, Targets};
@@ -214,7 +214,7 @@ impl Runner {
         }
         let first = targets.look()?.unwrap_or_default();
         let pulse = session.pulse();
-        let machine = LiveMachine::new(LiveOptions {
+        let mut machine = LiveMachine::new(LiveOptions {
             // Nobody is known to be busy yet.
             targets: first.named,
             faults,
@@ -230,6 +230,7 @@ impl Runner {
             pause: Nanos::from_secs_f64(args.pause),
             beat: Box::new(move || pulse.beat()),
         })?;
+        machine.take_over(kept(&journals())?);
         let placement = Herd::with(parts);
         let runner = Runner {
             controller: Controller::new(placement).stirs(parts.stir).tables(parts.tables),
@@ -266,7 +267,8 @@ impl Runner {
         let mut rotation = Rotation::new();
         let mut before = clock::cpu_time();
         loop {
-            if let Some(whom) = self.targets.look()? {
+            let look = self.targets.look();
+            if let Some(whom) = self.misread.looked(look, clock::monotonic())? {
                 if args.all {
                     self.machine.leave_to_others(beside(&journals(), session.run()));
                 }

@@ -16,37 +16,41 @@ use crate::system::Shared;
 use crate::{Story, begin, options, same_as_alone};
 
 /// Two threads on two nodes of four CPUs, and the live machine that has looked at them once.
-struct Bench {
-    shared: Shared,
-    machine: LiveMachine,
+pub struct Bench {
+    pub shared: Shared,
+    pub machine: LiveMachine,
     journal: std::path::PathBuf,
     _folder: tempfile::TempDir,
     start: u64,
 }
 
 impl Bench {
-    fn new() -> Bench {
+    pub fn new() -> Bench {
         let mut kernel = Kernel::new(1, 2, 4, true);
         kernel.settings = crate::settings().map(|(path, text, _)| (path, text.into())).into();
         kernel.spawn(100, None, 1);
         kernel.clone_thread(101, 100);
         let start = kernel.now / TICK_NS;
-        let shared = Shared(Rc::new(RefCell::new(kernel)));
+        let mut bench = Bench::on(Shared(Rc::new(RefCell::new(kernel))), start);
+        bench.machine.observe(&mut Vec::new()).unwrap();
+        bench
+    }
+
+    /// Another run on the same kernel, which has not looked yet.
+    pub fn on(shared: Shared, start: u64) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let mortal = begin(&shared, folder.path());
         let journal = mortal.journal.path().to_path_buf();
         let targets = shared.0.borrow().processes();
         let machine = LiveMachine::on(Box::new(shared.clone()), options(targets, mortal)).unwrap();
-        let mut bench = Bench { shared, machine, journal, _folder: folder, start };
-        bench.machine.observe(&mut Vec::new()).unwrap();
-        bench
+        Bench { shared, machine, journal, _folder: folder, start }
     }
 
-    fn task(&self, tid: u32) -> TaskId {
+    pub fn task(&self, tid: u32) -> TaskId {
         TaskId { tid, start: self.start }
     }
 
-    fn place(&mut self, tid: u32, node: u32) -> Outcome {
+    pub fn place(&mut self, tid: u32, node: u32) -> Outcome {
         self.place_on(tid, node, (4 * node..4 * node + 4).map(CpuId).collect())
     }
 
@@ -55,7 +59,7 @@ impl Bench {
         self.apply(&Action::PlaceTask { task, node, cpus, reason })
     }
 
-    fn release(&mut self, tid: u32) -> Outcome {
+    pub fn release(&mut self, tid: u32) -> Outcome {
         let (task, reason) = (self.task(tid), Reason::Balance);
         self.apply(&Action::ReleaseTask { task, cpus: CpuSet::default(), reason })
     }
@@ -64,11 +68,21 @@ impl Bench {
         self.machine.apply(&[action]).unwrap().remove(0)
     }
 
-    fn is_put_back(&self) {
-        let left = LeftBehind::read(&self.journal).unwrap().unwrap();
+    /// What it wrote down.
+    pub fn left(&self) -> LeftBehind {
+        LeftBehind::read(&self.journal).unwrap().unwrap()
+    }
+
+    /// Affinities put back, and left as somebody changed them since.
+    pub fn undone(&self) -> (usize, usize) {
+        let left = self.left();
         let trail = Trail { changes: &left.changes, mark: None, since: left.start };
         let undone = undo_on(&mut self.shared.clone(), trail, false);
-        assert_eq!((undone.affinities, undone.changed_since), (2, 0), "{undone:?}");
+        (undone.affinities, undone.changed_since)
+    }
+
+    fn is_put_back(&self) {
+        assert_eq!(self.undone(), (2, 0));
         self.shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
         same_as_alone(0, "", &self.shared, &mut Story::default());
     }
@@ -142,10 +156,7 @@ fn in_a_group_that_is_not_in_sight_what_may_run_where_is_what_its_owner_allowed(
         let placed = bench.place_on(tid, 1, cpus.parse().unwrap());
         assert!(matches!(placed, Outcome::Done { .. }));
     }
-    let left = LeftBehind::read(&bench.journal).unwrap().unwrap();
-    let trail = Trail { changes: &left.changes, mark: None, since: left.start };
-    let undone = undo_on(&mut bench.shared.clone(), trail, false);
-    assert_eq!((undone.affinities, undone.changed_since), (2, 0), "{undone:?}");
+    assert_eq!(bench.undone(), (2, 0));
     let now = |tid| bench.shared.0.borrow().affinity(tid).unwrap().to_string();
     assert_eq!([now(100), now(101)], ["0-2,4-5", "1,4"]);
 }

@@ -35,6 +35,19 @@ struct Ours {
     owner: CpuSet,
     set: CpuSet,
     home: NodeId,
+    /// Who started before was not born with it: an ended run left it. 0 of what we set ourselves.
+    since: u64,
+}
+
+/// A mask that an ended run of ours left in place on purpose.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// What puts its owner's affinity back.
+    pub owner: CpuSet,
+    /// The mask.
+    pub set: CpuSet,
+    /// Start time of the run: who was there before was not born with the mask.
+    pub since: u64,
 }
 
 /// See the module.
@@ -47,6 +60,8 @@ pub struct Custody {
     /// CPUs of each placed thread's cpuset that are online, and when we looked: the threads of one process may be in
     /// several (libvirt's vCPUs and emulator).
     cpusets: BTreeMap<TaskId, (Nanos, CpuSet)>,
+    /// Masks that an ended run of ours left in place on purpose, of tasks that were not seen yet.
+    kept: BTreeMap<TaskId, Kept>,
     /// Processes that were born with a mask of ours: a runtime that counts its CPUs at its start
     /// (JVM, Go, OpenMP) counted too few.
     pub born_confined: u64,
@@ -154,6 +169,11 @@ impl Custody {
         self.lost.clear();
     }
 
+    /// Takes masks for ours that an ended run left in place: not their owners', they bind nobody to what was right then.
+    pub fn take_over(&mut self, kept: impl IntoIterator<Item = (TaskId, Kept)>) {
+        self.kept.extend(kept);
+    }
+
     /// Where we placed a task.
     pub fn home(&self, task: TaskId) -> Option<NodeId> {
         self.tasks.get(&task).map(|ours| ours.home)
@@ -194,15 +214,21 @@ impl Custody {
 
     /// Notices an owner that changed an affinity of ours, and a task that was born with one: that
     /// is set free at once, for nothing is known of it, and a crowd born of one placed task would
-    /// be crammed onto its node. `current` is the task's affinity, before and after.
+    /// be crammed onto its node. `current` is the task's affinity, before and after; `home` says which node some CPUs are
+    /// of.
     pub fn recognise(
         &mut self,
         hands: &mut Hands<'_>,
         (task, process): (TaskId, ProcessId),
-        parent: u32,
-        newborn: bool,
+        (parent, newborn): (u32, bool),
         current: &mut CpuSet,
+        home: impl FnOnce(&CpuSet) -> Option<NodeId>,
     ) -> Result<(), WorldError> {
+        if let Some(Kept { owner, set, since }) = self.kept.remove(&task)
+            && let Some(home) = home(&set)
+        {
+            self.tasks.insert(task, Ours { process, owner, set, home, since });
+        }
         match self.tasks.get(&task).cloned() {
             Some(ours) => self.recheck(hands, task, &ours, current),
             None if newborn => self.free_newborn(hands, (task, process), parent, current),
@@ -272,7 +298,9 @@ impl Custody {
         // Of its own process, or of an ancestor.
         let born_with = |ours: &Ours| {
             let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable, true);
-            usable.as_ref().map_or_else(|| exact(ours), inherited) && ours.owner != ours.set
+            usable.as_ref().map_or_else(|| exact(ours), inherited)
+                && ours.owner != ours.set
+                && ours.since <= task.start
         };
         // By start time too: the pid may have been that of somebody who ended since the last look.
         let heirs_of =
@@ -361,7 +389,8 @@ impl Custody {
         }
         match to {
             Some((home, set)) => {
-                self.tasks.insert(task, Ours { process, owner, set: set.clone(), home });
+                let set = set.clone();
+                self.tasks.insert(task, Ours { process, owner, set, home, since: 0 });
             }
             None => {
                 self.tasks.remove(&task);
@@ -393,7 +422,8 @@ mod tests {
         let id = |tid| TaskId { tid, start: 1 };
         for tid in [7, 8] {
             let process = ProcessId { tgid: 7, start: 1 };
-            let ours = Ours { process, owner: all.clone(), set: all.clone(), home: NodeId(0) };
+            let (owner, set, home) = (all.clone(), all.clone(), NodeId(0));
+            let ours = Ours { process, owner, set, home, since: 0 };
             custody.tasks.insert(id(tid), ours);
         }
         let mut of = |tid, now| {
