@@ -43,9 +43,9 @@ pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason, Waiting};
 pub use set::{CpuSet, IdSet, Member, NodeSet, SetError};
 pub use snapshot::{
-    CLAIMS_A_CPU, CONVERGED_PERMILLE, Costs, EvidenceGrade, KEEPS_A_CPU, MIN_FAULTS, MemsAllowed,
-    NodeFaults, NodeState, Region, RegionUse, Resident, SharedRange, Sharing, Snapshot, Task,
-    TaskState,
+    CLAIMS_A_CPU, CONVERGED_PERMILLE, Costs, EvidenceGrade, IDLES, KEEPS_A_CPU, MIN_FAULTS,
+    MemsAllowed, NodeFaults, NodeState, Region, RegionUse, Resident, SharedRange, Sharing,
+    Snapshot, Task, TaskState,
 };
 pub use spent::{Counters, Spent};
 pub use stem::{printable, stem};

@@ -17,8 +17,12 @@ pub const MIN_FAULTS: u64 = 48;
 /// Per mille of the time that a task runs or waits for a CPU, from which it claims one.
 pub const CLAIMS_A_CPU: u32 = 250;
 
-/// The same of a task that is placed: who is near what claims a CPU would be placed and released in turn. Guessed.
-pub const KEEPS_A_CPU: u32 = 100;
+/// The same of a task that is placed: who is near what claims a CPU would claim one now and then. Guessed.
+pub const KEEPS_A_CPU: u32 = 200;
+
+/// Less than this over the last seconds, and a placed task has no need of its place. Guessed, well below what claims a
+/// CPU, lest who is near that be placed and released in turn.
+pub const IDLES: u32 = 100;
 
 /// Per mille of local evidence from which nothing is left to gain (numa/core: 921 of 1024).
 pub const CONVERGED_PERMILLE: u32 = 900;
@@ -143,6 +147,12 @@ impl Task {
     #[must_use]
     pub fn usually_wanted_permille(&self) -> u64 {
         self.usual_permille.map_or_else(|| self.wanted_permille(), u64::from)
+    }
+
+    /// Whether it has had next to nothing to do for a while, as far as that is known.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.usual_permille.map_or_else(|| !self.claims_cpu(), |usual| usual < IDLES)
     }
 
     /// All its faults, in pages, decayed.

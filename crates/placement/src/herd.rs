@@ -327,8 +327,7 @@ impl Herd {
             } else if squeezed {
                 self.tasks[i].waits.relieve(now);
                 Reason::Squeezed { permille: task.waiting_permille }
-            } else if !task.claims_cpu() && self.settled(i, now) && self.known_for(i, now) >= SETTLE
-            {
+            } else if task.is_idle() && self.settled(i, now) && self.known_for(i, now) >= SETTLE {
                 Reason::Idle { permille: task.usual_permille.unwrap_or(task.busy_permille) }
             } else {
                 continue;

@@ -9,6 +9,8 @@ pub mod find;
 mod moves;
 pub mod page;
 pub mod parts;
+#[cfg(test)]
+mod pauses;
 pub mod places;
 #[cfg(test)]
 #[path = "random_loads/tests.rs"]
