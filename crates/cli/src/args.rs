@@ -16,7 +16,9 @@ pub use memory::{
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use numaherd_placement::mechanisms::PARTS;
 
 pub use interval::LookInterval;
 pub use look::{AdviseArgs, DoctorArgs, ExplainArgs, StatusArgs, TopArgs};
@@ -265,7 +267,7 @@ pub struct Balance {
     #[arg(long, value_enum, default_value_t)]
     pub placement: BalancePlacement,
     /// Leave out a part of herd, to measure what it is worth (repeatable)
-    #[arg(long, value_name = "PART", value_parser = numaherd_placement::mechanisms::NAMES)]
+    #[arg(long, value_name = "PART", value_parser = parts_of_herd())]
     pub without: Vec<String>,
     /// Only say what would be done
     #[arg(long)]
@@ -304,6 +306,11 @@ pub struct Balance {
 pub const PAUSE: f64 = 0.002;
 
 /// Seconds that a thread may wait: a positive number, no more than one.
+fn parts_of_herd() -> PossibleValuesParser {
+    let value = |(name, told): (&'static str, &'static str)| PossibleValue::new(name).help(told);
+    PossibleValuesParser::new(PARTS.map(value))
+}
+
 fn pause(text: &str) -> Result<f64, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0 && *seconds <= 1.0);
     seconds.ok_or_else(|| "seconds, above 0 and at most 1".into())

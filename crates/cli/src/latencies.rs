@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use numaherd_model::{Latencies, NodeId, Topology};
 use numaherd_report::{Figure, Matrices};
 use numaherd_sim::machine::Measured;
+
+use crate::commands::machine::source;
 
 /// What was measured of a machine.
 #[derive(Clone, Debug)]
@@ -54,11 +56,27 @@ pub fn measured(path: &Path) -> Result<Measured> {
 }
 
 fn matrices(path: &Path) -> Result<Matrices> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("--measured {}", path.display()))?;
-    serde_json::from_str(&text).with_context(|| {
-        format!("--measured {} is not what topology --measure -o json writes", path.display())
-    })
+    let file = path.display();
+    // A pipe may give it (`<(…)`), and be waited for.
+    let name = path.to_string_lossy();
+    let bytes = source::read(&name)
+        .map_err(|error| source::failed(&name, error))
+        .with_context(|| format!("--measured {file}"))?;
+    let matrices: Matrices = serde_json::from_slice(&bytes).with_context(|| {
+        format!("--measured {file} is not what topology --measure -o json writes")
+    })?;
+    let all = [("latency_ns", &matrices.latency_ns), ("read_mb_s", &matrices.read_mb_s)];
+    for (of, rows) in all {
+        for (from, row) in rows.iter().enumerate() {
+            if let Some((to, figure)) = (0..).zip(row).find(|(_, figure)| figure.min <= 0.0) {
+                let least = figure.min;
+                bail!(
+                    "--measured {file}: {of}[{from}][{to}].min is {least}, expected more than 0: measure it again"
+                );
+            }
+        }
+    }
+    Ok(matrices)
 }
 
 fn latencies(matrices: &Matrices) -> Latencies {
@@ -119,6 +137,9 @@ mod tests {
     fn another_file_is_told_in_one_line() {
         let says = |text: &str| format!("{:#}", reading(text).unwrap_err());
         assert!(says("{}").contains("is not what topology --measure -o json writes"));
+        let wrong = measured("[0, 1]").replacen("\"min\": 250", "\"min\": -5", 1);
+        let told = says(&wrong);
+        assert!(told.contains("latency_ns[0][1].min is -5, expected more than 0"), "{told}");
         let missing = read(Path::new("/no/such")).unwrap_err();
         assert!(format!("{missing:#}").starts_with("--measured /no/such: "), "{missing:#}");
     }

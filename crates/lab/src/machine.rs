@@ -155,7 +155,12 @@ impl Machine {
             let told = ["u32", "u64"].iter().fold(told, |told, name| {
                 told.replace(&format!("expected {name}"), "expected a whole number, 0 or more")
             });
-            fail(format!("line {line}: {told}"))
+            // What the simulator's files have in its place.
+            let hint = match told.contains("`instructions_per_second`") && text.contains("[sim]") {
+                true => " (one with [sim] instead is for the simulator alone)",
+                false => "",
+            };
+            fail(format!("line {line}: {told}{hint}"))
         };
         let mut machine: Machine = toml::from_str(text).map_err(wrong)?;
         machine.name = name.to_string();

@@ -54,30 +54,49 @@ pub struct Mechanisms {
     pub quiet: bool,
 }
 
-/// Names, as a user gives them.
-pub const NAMES: [&str; 21] = [
-    "pages",
-    "interleave",
-    "coverage",
-    "accesses",
-    "samples",
-    "objects",
-    "units",
-    "latencies",
-    "teams",
-    "early",
-    "tables",
-    "turns",
-    "cores",
-    "bandwidth",
-    "scatter",
-    "level",
-    "exact",
-    "hold",
-    "relief",
-    "stir",
-    "quiet",
+/// Names, as a user gives them, and what each does.
+pub const PARTS: [(&str, &str); 21] = [
+    ("pages", "pages follow tasks; without, they are left to the kernel"),
+    ("interleave", "memory that several nodes use alike is shared out over those"),
+    ("coverage", "who has most memory where no faults come is left alone"),
+    ("accesses", "where most memory is huge pages of the reserve, accesses are sampled"),
+    (
+        "samples",
+        "accesses to other memory are sampled too, where the kernel's scans are left as they are",
+    ),
+    ("objects", "memory that several processes map is one thing"),
+    ("units", "virtual nodes of virtual machines stay whole"),
+    ("latencies", "nodes are as far as was measured (--measured); without, as firmware says"),
+    ("teams", "tasks of a process that share memory are told apart from those that do not"),
+    ("early", "who is surely misplaced is placed before it is known how far memory is shared"),
+    ("tables", "where faults do not tell yet where memory lies, page tables do"),
+    ("turns", "teams that do not fit their memory's node take turns at being away"),
+    ("cores", "that tasks share cores has its price"),
+    ("bandwidth", "groups are spread whose traffic one node's memory does not carry"),
+    (
+        "scatter",
+        "a group that one node does not hold is put on as few and as near nodes as possible",
+    ),
+    ("level", "tasks with memory of their own stay where they are spread, and it comes to them"),
+    ("exact", "small problems are solved exactly; without, by moves and swaps alone"),
+    ("hold", "where tasks crowd, those that are already right are held"),
+    ("relief", "a placed task that waits for a CPU is let go"),
+    ("stir", "faults that tell of another phase wake the loop"),
+    (
+        "quiet",
+        "with nothing to do for a while all has converged; without, only if nearly all is local",
+    ),
 ];
+
+/// The names.
+pub const NAMES: [&str; 21] = {
+    let (mut names, mut nth) = ([""; 21], 0);
+    while nth < names.len() {
+        names[nth] = PARTS[nth].0;
+        nth += 1;
+    }
+    names
+};
 
 impl Default for Mechanisms {
     fn default() -> Self {

@@ -19,6 +19,7 @@ use numaherd_report::{
 };
 
 use super::cell::{CellResult, numad};
+use super::machine::source;
 use super::simulate;
 use super::site::{HostSite, LabSite, Site};
 use crate::args::{Compare, Format, On, Placement};
@@ -122,8 +123,10 @@ fn names(args: &Compare) -> Vec<String> {
 fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
     let file = path.display().to_string();
     let failed = || format!("--against {file}");
-    let text = std::fs::read_to_string(path).with_context(failed)?;
-    let then: Comparison = serde_json::from_str(&text)
+    let name = path.to_string_lossy();
+    let bytes =
+        source::read(&name).map_err(|error| source::failed(&name, error)).with_context(failed)?;
+    let then: Comparison = serde_json::from_slice(&bytes)
         .with_context(|| format!("--against {file} is no result of compare -o json"))?;
     against::same_workload(&args.subject.name(), &then).with_context(failed)?;
     Ok((file, then))

@@ -1,5 +1,7 @@
 //! Which machine and which workload a name, a path or a text means.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use numaherd_model::{Topology, counted, printable, stem};
 use numaherd_sim::workload::Start;
@@ -76,6 +78,11 @@ pub fn workload(name: &str, resize: Resize) -> Result<Workload> {
         None if name.ends_with(".json") => rt_app(name)?,
         None if name == "pft" => {
             misuse!("pft has options of its own: begin with it, as in simulate pft --machine M")
+        }
+        None if Path::new(name).is_file() => {
+            misuse!(
+                "'{name}' is there, but its name ends in neither .toml nor .json (rt-app's): give it one"
+            )
         }
         None if name == Kind::Forks.name() => bail!("{}", not_simulated(name)),
         None => {

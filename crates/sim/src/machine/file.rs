@@ -263,7 +263,10 @@ impl File {
         let most = 100.0 * f64::from(threads_per_core);
         let smt_speedup_percent = self.cpu.smt_speedup_percent.unwrap_or(most);
         if !(100.0..=most).contains(&smt_speedup_percent) {
-            let expected = format!("100 to {most}");
+            let expected = match threads_per_core {
+                1 => "100, or cpu.threads_per_core of 2 or more".into(),
+                _ => format!("100 to {most}"),
+            };
             return Err(Wrong::new("cpu.smt_speedup_percent", &[], expected));
         }
         let (stream_mb_s, work_ns, read_stall) = match (&self.sim, self.cpu.instructions_per_second)

@@ -239,14 +239,7 @@ pub fn rates(
     seed: u64,
 ) -> Rates {
     let stages = way(touched);
-    let fixed_ns: f64 = stages
-        .iter()
-        .map(|stage| match stage {
-            Stage::Held(hold_ns) => *hold_ns,
-            Stage::Clear => PAGE_LINES * clear_ns(machine, 0, 0, 1),
-            _ => 0.0,
-        })
-        .sum();
+    let fixed_ns = least_ns(machine, touched);
     let own = stages.iter().filter(|stage| matches!(stage, Stage::Own)).count() as f64;
     let own_ns = (alone_ns - fixed_ns).max(0.0) / own;
     let mut kernel = Kernel::new(machine, stages, own_ns, threads, tie, seed);
@@ -257,6 +250,17 @@ pub fn rates(
         per_cpu_second: faults / ends_ns.iter().sum::<f64>() * 1e9,
         per_second: faults / last * 1e9,
     }
+}
+
+/// What a fault takes at the least on a machine: clearing the page, and what is done under locks.
+#[must_use]
+pub fn least_ns(machine: &Machine, touched: Touched) -> f64 {
+    let taken = |stage: Stage| match stage {
+        Stage::Held(hold_ns) => hold_ns,
+        Stage::Clear => PAGE_LINES * clear_ns(machine, 0, 0, 1),
+        _ => 0.0,
+    };
+    way(touched).into_iter().map(taken).sum()
 }
 
 /// What a fault takes alone on a machine if it takes so long on another. Guessed: clearing the page takes what the

@@ -1,4 +1,4 @@
-//! Files that describe a machine or a workload, read once: what a pipe has given (`<(…)`) it does not give again, and
+//! Files that describe a machine or a workload, or hold results, read once: what a pipe has given (`<(…)`) it does not give again, and
 //! more than one reader asks what a file is.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use numaherd_lab::LabError;
 
 use crate::interrupt;
 
-/// More than any description of a machine or a workload has: distances between 1024 nodes, a line each, are 15 MiB.
+/// More than any description of a machine or a workload, or a result, has: distances between 1024 nodes, a line each, are 15 MiB.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// From when on a wait is told: whoever writes a pipe by a command is sooner, mostly. Guessed.
@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// What was read, by path.
 static READ: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
-/// A described machine's or workload's file, and no more of it than such a file can have: a device gives zeros until
+/// Such a file, and no more of it than it can have: a device gives zeros until
 /// memory is full. Asked for again, it is what it was at first.
 ///
 /// # Errors
@@ -83,7 +83,7 @@ fn whole(path: &str) -> io::Result<Vec<u8>> {
     File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES {
         let told =
-            format!("more than {} MiB, which no machine or workload takes", MOST_BYTES >> 20);
+            format!("more than {} MiB, which nothing takes that is read here", MOST_BYTES >> 20);
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, told));
     }
     Ok(bytes)

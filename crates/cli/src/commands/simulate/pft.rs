@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use numaherd_report::text;
-use numaherd_sim::touching::{Touched, rates};
+use numaherd_sim::touching::{Touched, least_ns, rates};
 use numaherd_sim::{Machine, Tie};
 use serde::Serialize;
 
@@ -128,6 +128,13 @@ fn check(args: &SimulatePft, machine: &Machine) -> Result<()> {
 /// Of a fault of one thread alone; says so if that is guessed.
 fn alone(args: &SimulatePft, machine: &Machine, touched: Touched) -> Result<f64> {
     if let Some(alone_ns) = args.alone {
+        let least_ns = least_ns(machine, touched);
+        if alone_ns < least_ns {
+            misuse!(
+                "--alone {alone_ns}: on {} clearing a page and what is done under locks take {least_ns:.0} ns",
+                machine.name
+            );
+        }
         return Ok(alone_ns);
     }
     let (alone_ns, published_of) = alone_on(machine, touched)?;

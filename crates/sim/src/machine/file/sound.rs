@@ -108,7 +108,9 @@ impl File {
             cpus > 4096
         });
         if cpus == 0 || crowded.is_some() {
-            return wrong("node.cpus", crowded.unwrap_or(0), "1 to 4096 in all");
+            let all: u64 = self.node.iter().map(|node| u64::from(node.cpus)).sum();
+            let expected = format!("1 to 4096 in all, and not {all}");
+            return wrong("node.cpus", crowded.unwrap_or(0), &expected);
         }
         if let Some(node) = self.node_that(|node| node.memory_mib > 1 << 30) {
             return wrong("node.memory_mib", node, "at most 2^30");
