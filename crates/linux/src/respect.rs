@@ -21,12 +21,18 @@ use numaherd_model::Bytes;
 use crate::ReadError;
 use crate::cgroup::{self, Mounts};
 use crate::file::{kib, text_if_present};
+use crate::memory::maps;
 use crate::memory::numa_maps::first_policy;
 use crate::memory::residence::Unseen;
+use crate::sys::pages;
 
 /// Locked or pinned memory from which a process's is left alone, per mille of what is resident. Guessed: a
 /// database locks nearly all of its memory, a key agent a few pages.
 const MUCH_LOCKED_PERMILLE: u64 = 100;
+
+/// Base pages of a process's first mapping that may be walked for its first line, every few seconds. At 60 to 140 ns each
+/// (measured: see `live/walk.rs`) that is half a millisecond.
+const MOST_WALKED: u64 = 4096;
 
 /// What a link in `/proc/PID/fd` points at, and what that means for moving pages.
 const FILES: [(&str, &str); 3] = [
@@ -75,8 +81,9 @@ pub struct Coverage {
 /// is; None where it has none, or may not be looked at.
 ///
 /// Cheap, for a look at every process: a memory policy of the process shows in the first line of
-/// `numa_maps`, and the kernel walks no more page tables than that line is about. Policies of single
-/// mappings are not seen here: see `Residence`, which reads all of it.
+/// `numa_maps`, and the kernel walks no more page tables than that line is about. Where that is many (a JVM's heap
+/// lies below its program), it is not read. That policy and those of single mappings are seen by `Residence`, which
+/// reads all of it.
 #[must_use]
 pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let folder = root.join(format!("proc/{tgid}"));
@@ -84,11 +91,25 @@ pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let kib = |name: &str| kib(&status, name).unwrap_or(0);
     let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
     let permille = (seen * 1000).checked_div(seen + huge)? as u32;
-    let resident = Bytes((seen + kib("RssFile:")) << 10);
-    if has_policy(&folder.join("numa_maps")) {
+    let resident = resident_of(&status);
+    let walked = maps::first_len(root, tgid).map(|len| len.min(resident).pages(pages::size()).0);
+    if walked.is_none_or(|pages| pages <= MOST_WALKED) && has_policy(&folder.join("numa_maps")) {
         return Some(Coverage { permille: 0, cause: Unseen::Policy, resident });
     }
     Some(Coverage { permille, cause: Unseen::Hugetlb, resident })
+}
+
+/// What is resident of a process in pages that page tables are walked for; none where that cannot be told. Nothing is
+/// walked for it.
+#[must_use]
+pub fn resident(root: &Path, tgid: u32) -> Bytes {
+    let status = text_if_present(&root.join(format!("proc/{tgid}/status"))).ok().flatten();
+    resident_of(&status.unwrap_or_default())
+}
+
+fn resident_of(status: &str) -> Bytes {
+    let kib = |name: &str| kib(status, name).unwrap_or(0);
+    Bytes((kib("RssAnon:") + kib("RssShmem:") + kib("RssFile:")) << 10)
 }
 
 /// Whether the first mapping, and with it every one without a policy of its own, has a policy that
@@ -204,6 +225,25 @@ mod tests {
             put(root.path(), "proc/7/numa_maps", &maps);
             assert_eq!(coverage(root.path(), 7).unwrap().permille, permille, "{policy}");
         }
+    }
+
+    /// Such as that of a JVM with compressed pointers.
+    #[test]
+    fn a_heap_that_is_the_first_mapping_is_not_walked() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "proc/7/numa_maps", "6c0000000 bind:0 anon=9 N0=9\n");
+        let of = |resident: u64, first: u64| {
+            put(root.path(), "proc/7/status", &format!("RssAnon:\t{resident} kB\n"));
+            let end = (0x6_c000_0000_u64) + (first << 10);
+            put(root.path(), "proc/7/maps", &format!("6c0000000-{end:x} rw-p 00000000 00:00 0 \n"));
+            let cause = coverage(root.path(), 7).unwrap().cause;
+            (cause, super::resident(root.path(), 7).0 >> 10)
+        };
+        let most = MOST_WALKED * (pages::size().0 >> 10);
+        assert_eq!(of(8 * most, 4 * most), (Unseen::Hugetlb, 8 * most));
+        // A small one, and a large one of which little is there.
+        assert_eq!(of(8 * most, most), (Unseen::Policy, 8 * most));
+        assert_eq!(of(most, 4 * most), (Unseen::Policy, most));
     }
 
     #[test]

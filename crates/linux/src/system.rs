@@ -14,7 +14,7 @@ use numaherd_model::{Bytes, CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, To
 use crate::memory::anonymous::Anonymous;
 use crate::memory::maps::{self, AnonymousRange, Layout, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
-use crate::memory::zoneinfo;
+use crate::memory::{vmstat, zoneinfo};
 use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
 use crate::respect::Coverage;
 use crate::sys::pages::{self, PageStatus, Target};
@@ -132,6 +132,11 @@ pub trait Memory {
     /// Whether a thread has a memory policy of its own, of a process whose first mapping has none, as far as can be told.
     fn has_policy(&mut self, _tgid: u32, _tid: u32) -> bool {
         false
+    }
+    /// Huge pages that the kernel has split since boot, over the whole machine, because there was no free one where they
+    /// were moved to; None where it does not say.
+    fn huge_splits(&mut self) -> Option<u64> {
+        None
     }
     /// Whether most memory of programs' own, over the whole machine, is in base pages.
     fn is_mostly_base(&mut self) -> bool {
@@ -356,6 +361,14 @@ impl Memory for Running {
 
     fn coverage(&mut self, tgid: u32) -> Option<Coverage> {
         respect::coverage(&self.root, tgid)
+    }
+
+    fn resident(&mut self, tgid: u32) -> Bytes {
+        respect::resident(&self.root, tgid)
+    }
+
+    fn huge_splits(&mut self) -> Option<u64> {
+        vmstat::huge_splits(&self.root)
     }
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
