@@ -14,7 +14,8 @@
 //! that it did all it could to avoid. Pages pinned by a device it refuses, every time anew. A task
 //! under a quota looks idle when it is not, and may be stopped while it holds what others wait for.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use numaherd_model::Bytes;
 
@@ -119,19 +120,48 @@ fn has_policy(numa_maps: &Path) -> bool {
     policy.is_some_and(|policy| policy != "default" && !policy.contains("balancing"))
 }
 
-/// How often a process's groups have run out of their quota of CPU time since they exist.
+/// How a group fares with its quota of CPU time, since it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Periods in which it had a quota and ran; none where the kernel does not say.
+    pub periods: u64,
+    /// Those in which it ran out.
+    pub throttled: u64,
+}
+
+/// The quotas of a process's groups, by their folders.
+pub type Quotas = BTreeMap<PathBuf, Quota>;
+
+/// A group that runs out in fewer of its periods, per mille, does not lack CPU time: a burst now and then is what quotas
+/// are made for. Guessed.
+const MUCH_THROTTLED_PERMILLE: u64 = 50;
+
+impl Quota {
+    /// Whether it ran out in a good part of the periods since `then`.
+    #[must_use]
+    pub fn runs_out_since(&self, then: &Quota) -> bool {
+        let throttled = self.throttled.saturating_sub(then.throttled);
+        let periods = self.periods.saturating_sub(then.periods);
+        throttled > 0 && throttled.saturating_mul(1000) >= periods * MUCH_THROTTLED_PERMILLE
+    }
+}
+
+/// How each of a process's groups fares with its quota of CPU time.
 ///
 /// # Errors
 /// A file is there and cannot be read.
-pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<u64, ReadError> {
-    let mut sum: u64 = 0;
+pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Quotas, ReadError> {
+    let mut quotas = Quotas::new();
     let folders = cgroup::of_process(root, mounts, tgid)?;
     for folder in folders.into_iter().chain(cgroup::of_process_by_cpu(root, mounts, tgid)?) {
         let text = text_if_present(&folder.join("cpu.stat"))?.unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
-        sum = sum.saturating_add(line.and_then(|times| times.trim().parse().ok()).unwrap_or(0));
+        let count =
+            |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        if let Some(throttled) = count("nr_throttled ") {
+            quotas.insert(folder, Quota { periods: count("nr_periods ").unwrap_or(0), throttled });
+        }
     }
-    Ok(sum)
+    Ok(quotas)
 }
 
 /// Whether a process's group has CPUs for itself among which the scheduler balances nothing: it, or the nearest one
@@ -253,6 +283,27 @@ mod tests {
         assert!(seen.resident > Bytes(0));
     }
 
+    /// By all of a process's groups together.
+    fn throttled(root: &Path, tgid: u32) -> u64 {
+        let quotas = throttles(root, &mut Mounts::default(), tgid).unwrap();
+        quotas.values().map(|quota| quota.throttled).sum()
+    }
+
+    #[test]
+    fn a_quota_is_run_out_of_by_the_share_of_its_periods() {
+        let then = Quota { periods: 1000, throttled: 300 };
+        let since = |periods: u64, throttled: u64| {
+            let now = Quota { periods: 1000 + periods, throttled: 300 + throttled };
+            now.runs_out_since(&then)
+        };
+        assert!(!since(100, 1) && !since(100, 4) && since(100, 5));
+        assert!(!since(0, 0) && !since(100, 0));
+        // A kernel that says nothing of periods.
+        assert!(since(0, 1));
+        // A group that was made anew.
+        assert!(!Quota::default().runs_out_since(&then));
+    }
+
     #[test]
     fn a_quota_counts_wherever_it_is_set_above() {
         let root = tempfile::tempdir().unwrap();
@@ -261,8 +312,11 @@ mod tests {
         put(root.path(), "sys/fs/cgroup/a.slice/b/cpu.stat", "usage_usec 5\nnr_throttled 3\n");
         put(root.path(), "sys/fs/cgroup/a.slice/cpu.stat", "nr_periods 9\nnr_throttled 4\n");
         put(root.path(), "sys/fs/cgroup/cpu.stat", "usage_usec 5\n");
-        let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
+        let of = |tgid| throttled(root.path(), tgid);
         assert_eq!((of(7), of(8)), (7, 0));
+        let quotas = throttles(root.path(), &mut Mounts::default(), 7).unwrap();
+        let above = quotas[&root.path().join("sys/fs/cgroup/a.slice")];
+        assert_eq!(above, Quota { periods: 9, throttled: 4 });
     }
 
     /// Where quotas are of version 1, the group of version 2 has a cpu.stat too, without them.
@@ -280,7 +334,7 @@ mod tests {
         put("sys/fs/cgroup/unified/pods/a:b/cpu.stat", "usage_usec 5\n");
         put("sys/fs/cgroup/cpu,cpuacct/pods/a:b/cpu.stat", "nr_periods 9\nnr_throttled 3\n");
         put("sys/fs/cgroup/cpu,cpuacct/pods/cpu.stat", "nr_throttled 1\n");
-        let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
+        let of = |tgid| throttled(root.path(), tgid);
         assert_eq!((of(7), of(8)), (4, 0));
     }
 

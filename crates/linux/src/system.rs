@@ -16,7 +16,7 @@ use crate::memory::maps::{self, AnonymousRange, Layout, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
 use crate::memory::{vmstat, zoneinfo};
 use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
-use crate::respect::Coverage;
+use crate::respect::{Coverage, Quotas};
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock};
 use crate::{ReadError, cgroup, cpu_time, file, knobs, reserve, respect, threads, topology};
@@ -81,8 +81,8 @@ pub trait Tasks {
     /// # Errors
     /// The thread has ended, belongs to someone else, or no CPU remains.
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), SysError>;
-    /// How often a process's groups have run out of their quota of CPU time.
-    fn throttles(&mut self, tgid: u32) -> u64;
+    /// How often each of a process's groups has run out of its quota of CPU time.
+    fn throttles(&mut self, tgid: u32) -> Quotas;
     /// Whether a process's control group is, or is below, an isolated partition.
     fn is_isolated(&mut self, tgid: u32) -> bool;
     /// The CPUs of a thread's cpuset; `None` where it has none of its own or that cannot be told.
@@ -321,8 +321,8 @@ impl Tasks for Running {
         affinity::set(tid, cpus)
     }
 
-    fn throttles(&mut self, tgid: u32) -> u64 {
-        respect::throttles(&self.root, &mut self.mounts, tgid).unwrap_or(0)
+    fn throttles(&mut self, tgid: u32) -> Quotas {
+        respect::throttles(&self.root, &mut self.mounts, tgid).unwrap_or_default()
     }
 
     fn is_isolated(&mut self, tgid: u32) -> bool {

@@ -6,6 +6,7 @@ use numaherd_model::{Bytes, HintingFault, Nanos, ProcessId};
 
 use super::walk;
 use crate::memory::residence::{Residence, Unseen};
+use crate::respect::Quotas;
 use crate::sys::pages;
 use crate::system::{self, System};
 
@@ -102,7 +103,7 @@ struct Seen {
 #[derive(Debug)]
 struct Group {
     at: Nanos,
-    throttles: u64,
+    quotas: Quotas,
     /// How long it counts as throttled, and until when, once it was.
     throttled: Option<(Nanos, Nanos)>,
     /// Why its processes are left alone.
@@ -145,11 +146,18 @@ impl Aside {
         {
             return known.why.is_some();
         }
-        let throttles = system.throttles(process.tgid);
-        let known = self.groups.get(&process).map(|known| (known.throttles, known.throttled));
-        let (before, throttled) = known.unwrap_or((throttles, None));
+        let quotas = system.throttles(process.tgid);
+        let before = self.groups.remove(&process);
+        let throttled = before.as_ref().and_then(|before| before.throttled);
         let mut throttled = throttled.filter(|(_, until)| now < *until);
-        if throttles > before {
+        // Each group for itself: one that it has just come to says nothing of before.
+        let runs_out = before.is_some_and(|before| {
+            let then = |group| before.quotas.get(group);
+            quotas
+                .iter()
+                .any(|(group, quota)| then(group).is_some_and(|then| quota.runs_out_since(then)))
+        });
+        if runs_out {
             let long = throttled.map_or(THROTTLED.0, |(long, _)| Nanos(long.0 * 2));
             let long = long.min(THROTTLED.1);
             throttled = Some((long, Nanos(now.0 + long.0)));
@@ -161,7 +169,7 @@ impl Aside {
             }
             false => None,
         };
-        self.groups.insert(process, Group { at: now, throttles, throttled, why });
+        self.groups.insert(process, Group { at: now, quotas, throttled, why });
         why.is_some()
     }
 
