@@ -299,12 +299,7 @@ fn page(access: &Access, kind: Kind) -> u64 {
 
 /// The first address of the piece of 2 MiB that an access is to.
 fn start(access: &Access) -> u64 {
-    piece(access.address)
-}
-
-/// The first address of the piece of 2 MiB that an address is in.
-fn piece(address: u64) -> u64 {
-    address / huge::BYTES * huge::BYTES
+    huge::start(access.address)
 }
 
 /// An access as a fault; `None` where the page is not there.
@@ -452,7 +447,7 @@ impl Known {
     fn kind(&self, address: u64) -> Option<Kind> {
         let above = self.mappings.partition_point(|told| told.range.start <= address);
         let told = self.mappings.get(above.checked_sub(1)?)?;
-        let piece = piece(address);
+        let piece = huge::start(address);
         let fits = told.range.start <= piece && piece + huge::BYTES <= told.range.end;
         let kind = if told.kind == Kind::Faults && !fits { Kind::Edge } else { told.kind };
         told.range.contains(&address).then_some(kind)
