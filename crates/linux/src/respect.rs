@@ -3,7 +3,7 @@
 //! | left alone | seen by |
 //! |---|---|
 //! | memory that somebody else handles page by page | an open `userfaultfd` |
-//! | memory that a device reads and writes | an open `/dev/vfio/…` or `/dev/infiniband/…` |
+//! | memory that a device reads and writes | an open `/dev/vfio/…`, `/dev/infiniband/…`, `/dev/kfd`, `/dev/dri/renderD…`, `/dev/uio…` or `/dev/mem` |
 //! | memory that its owner locked, a good part of it | `VmLck` and `VmRSS` in `status` |
 //! | memory that is pinned (io_uring's buffers, RDMA, vhost-vdpa), a good part of it | `VmPin` there |
 //! | tasks that their group's quota keeps off the CPU | `nr_throttled` in `cpu.stat`, version 2 |
@@ -36,10 +36,17 @@ const MUCH_LOCKED_PERMILLE: u64 = 100;
 const MOST_WALKED: u64 = 4096;
 
 /// What a link in `/proc/PID/fd` points at, and what that means for moving pages.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 7] = [
     ("anon_inode:[userfaultfd]", "its memory is handled through a userfaultfd"),
     ("/dev/vfio/", "a device works on its memory (VFIO)"),
     ("/dev/infiniband/", "a device works on its memory (RDMA)"),
+    // Each page of a user pointer that moves stops all its queues on the graphics card (ROCm), or has the mover wait until
+    // the card is done with it (i915).
+    ("/dev/kfd", "a device works on its memory (ROCm)"),
+    ("/dev/dri/renderD", "a device may work on its memory (a graphics card)"),
+    // Drivers in user space tell a device addresses in RAM, and nothing pins the pages: what moved is somebody else's.
+    ("/dev/uio", "a device works on its memory (UIO)"),
+    ("/dev/mem", "a device may work on its memory (/dev/mem)"),
 ];
 
 /// Why a process's pages are to stay, if they are. What may not be looked at says nothing.
@@ -204,6 +211,21 @@ mod tests {
         std::fs::remove_file(fd.join("9")).unwrap();
         open("10", "/dev/vfio/42");
         assert!(pages_stay(root.path(), 7).unwrap().contains("VFIO"));
+        for (device, why) in [
+            ("/dev/kfd", "ROCm"),
+            ("/dev/dri/renderD128", "graphics card"),
+            ("/dev/uio0", "UIO"),
+            ("/dev/mem", "/dev/mem"),
+        ] {
+            std::fs::remove_file(fd.join("10")).unwrap();
+            open("10", device);
+            assert!(pages_stay(root.path(), 7).is_some_and(|told| told.contains(why)), "{device}");
+        }
+        for device in ["/dev/dri/card0", "/dev/shm/x"] {
+            std::fs::remove_file(fd.join("10")).unwrap();
+            open("10", device);
+            assert_eq!(pages_stay(root.path(), 7), None, "{device}");
+        }
         put(root.path(), "proc/7/status", &status(500));
         assert!(pages_stay(root.path(), 7).unwrap().contains("locked"));
         assert_eq!(pages_stay(root.path(), 8), None);
