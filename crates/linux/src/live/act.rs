@@ -34,7 +34,8 @@ impl Actuate for LiveMachine {
                     let addresses = region.start..region.start + len.0;
                     let common = self.objects.as_ref();
                     let shared = common.is_some_and(|o| o.has(region.process, &addresses));
-                    let to = Destination { node: *to, shared };
+                    let reserve = self.accesses.is_of_reserve(region.process, region.start);
+                    let to = Destination { node: *to, shared, reserve };
                     let of_process = moves.entry(region.process).or_default();
                     of_process.entry(to).or_default().push(index);
                     continue;
@@ -89,7 +90,7 @@ impl LiveMachine {
             for (to, indices) in &mut moves {
                 let room = room.entry(to.node).or_default();
                 indices.retain(|&index| {
-                    let Action::MovePages { region, len, .. } = actions[index] else {
+                    let Action::MovePages { len, .. } = actions[index] else {
                         return false;
                     };
                     let most = len.pages(pages::size()).0;
@@ -98,9 +99,7 @@ impl LiveMachine {
                     let huge = len.0.div_ceil(huge::BYTES);
                     let what = if is_short {
                         "has become short of memory"
-                    } else if self.accesses.is_of_reserve(process, region.start)
-                        && !spare.takes(to.node.0, huge, left)
-                    {
+                    } else if to.reserve && !spare.takes(to.node.0, huge, left) {
                         "has no huge page to spare"
                     } else {
                         *room -= most;

@@ -36,7 +36,7 @@ pub struct Whole {
 }
 
 /// Moves what looks like a huge page that is not where it should be, in about so many lots at once, to one node after the
-/// other, for splits are counted for the whole machine; none to those that are `shut`. Calls `beat` before.
+/// other, for splits are counted for the whole machine; none where it is `shut`. Calls `beat` before.
 ///
 /// # Errors
 /// The process has ended or belongs to someone else, or there is no such node.
@@ -45,7 +45,7 @@ pub fn move_whole(
     tgid: u32,
     journeys: &[Journey],
     at_once: usize,
-    shut: &dyn Fn(NodeId) -> bool,
+    shut: &dyn Fn(Destination) -> bool,
     beat: &mut dyn FnMut(),
 ) -> Result<Whole, SysError> {
     let mut whole = Whole::default();
@@ -58,7 +58,7 @@ pub fn move_whole(
             _ => false,
         };
         let pieces = choose(system, tgid, pieces, elsewhere)?;
-        match shut(to.node) {
+        match shut(*to) {
             true => whole.left.extend(pieces),
             false => going.push((*to, pieces)),
         }
@@ -203,11 +203,11 @@ mod tests {
         let mut memory = Split { places, splits: 7, full: NodeId(2) };
         let journey = |node, pieces: Range<u64>| {
             let range = pieces.start * BYTES..pieces.end * BYTES;
-            let to = Destination { node: NodeId(node), shared: false };
+            let to = Destination { node: NodeId(node), shared: false, reserve: false };
             Journey { to, ranges: vec![range] }
         };
         let mut go = |journeys: &[Journey], shut| {
-            let shut = |node| shut && node == NodeId(2);
+            let shut = |to: Destination| shut && to.node == NodeId(2);
             move_whole(&mut memory, 7, journeys, 2, &shut, &mut || {}).unwrap()
         };
         let both = [journey(1, 0..1), journey(2, 1..4)];

@@ -73,6 +73,8 @@ pub struct Destination {
     pub node: NodeId,
     /// With those that other processes map too.
     pub shared: bool,
+    /// Of the reserve, which nothing splits.
+    pub reserve: bool,
 }
 
 impl Destination {
@@ -170,8 +172,8 @@ impl Mover {
         self.shut.insert(node, (Nanos(now.0 + wait.0), wait));
     }
 
-    fn is_shut(&self, node: NodeId, now: Nanos) -> bool {
-        self.shut.get(&node).is_some_and(|(until, _)| now < *until)
+    fn is_shut(&self, to: Destination, now: Nanos) -> bool {
+        !to.reserve && self.shut.get(&to.node).is_some_and(|(until, _)| now < *until)
     }
 
     /// Moves whatever of the ranges is not where it should be yet; calls `beat` between calls. Answers an
@@ -232,7 +234,7 @@ impl Mover {
         let now = system.monotonic();
         // What looks like a huge page may be base pages that lie together, which nothing would split.
         let may_have = self.with_huge.contains(&process) || !system.is_mostly_base();
-        let shut = |node| may_have && self.is_shut(node, now);
+        let shut = |to: Destination| may_have && self.is_shut(to, now);
         let whole = huge::move_whole(system, process.tgid, journeys, self.workers, &shut, beat)?;
         let came = whole.came.as_ref().is_some_and(|came| !came.is_empty());
         if came {
@@ -531,10 +533,12 @@ mod tests {
     fn a_node_is_shut_the_longer_the_more_often_huge_pages_are_split_for_it() {
         let mut mover = Mover::new(Nanos(0));
         let minute = |minutes: u64| Nanos(minutes * 60_000_000_000);
-        let shut = |mover: &Mover, node, minutes| mover.is_shut(NodeId(node), minute(minutes));
+        let to = |node, reserve| Destination { node: NodeId(node), shared: false, reserve };
+        let shut = |mover: &Mover, node, at| mover.is_shut(to(node, false), minute(at));
         mover.went(NodeId(1), true, minute(10));
         assert_eq!([10, 11, 12].map(|at| shut(&mover, 1, at)), [true, true, false]);
         assert!(!shut(&mover, 0, 10));
+        assert!(!mover.is_shut(to(1, true), minute(10)), "nothing splits those of the reserve");
         mover.went(NodeId(1), true, minute(12));
         assert_eq!([15, 16].map(|at| shut(&mover, 1, at)), [true, false]);
         (0..9).for_each(|_| mover.went(NodeId(1), true, minute(20)));
@@ -570,7 +574,7 @@ mod tests {
         let PageStatus::On(node) = here else { panic!("{here:?}") };
         let pages = |range: Range<u64>| range.map(|page| start + page * 4096).collect::<Vec<u64>>();
         let lots = [pages(0..3), pages(3..4), Vec::new(), vec![0; 2]];
-        let to = Destination { node, shared: false };
+        let to = Destination { node, shared: false, reserve: false };
         let said = running.migrate_lots(me, &lots.map(|addresses| to.lot(addresses)));
         let said: Vec<Vec<PageStatus>> = said.into_iter().map(Result::unwrap).collect();
         assert_eq!(said[..3], [vec![here; 3], vec![here], Vec::new()]);
@@ -588,7 +592,7 @@ mod tests {
         let process = ProcessId { tgid: me, start: 0 };
         let mut beats = 0;
         let range = |first: u64| start + first * 4096..start + (first + 16) * 4096;
-        let to = Destination { node, shared: false };
+        let to = Destination { node, shared: false, reserve: false };
         let journeys = [vec![range(0)], vec![range(16), range(32)]];
         let journeys = journeys.map(|ranges| Journey { to, ranges });
         let mut mover = Mover::new(Nanos(2_000_000));

@@ -273,7 +273,7 @@ fn shared_memory_stays_if_anybody_who_maps_it_has_it_stay() {
         let both = [7, 8].map(process).into();
         objects.common(machine.system.as_mut(), &both, Nanos(0)).unwrap();
         let mut outcomes = [Outcome::Done { moved: Pages(0) }];
-        let to = migrate::Destination { node: NodeId(1), shared };
+        let to = migrate::Destination { node: NodeId(1), shared, reserve: false };
         let mut moves = BTreeMap::from([(to, vec![0])]);
         machine.leave_shared(&[&action], process(7), &mut moves, &mut outcomes);
         assert_eq!(moves[&to].is_empty(), outcomes[0] != Outcome::Done { moved: Pages(0) });
