@@ -45,6 +45,7 @@ mod others;
 mod queues;
 mod quiet;
 mod resident;
+mod silence;
 mod traffic;
 mod walk;
 mod whose;
@@ -88,6 +89,7 @@ pub struct LiveMachine {
     meter: traffic::Meter,
     policies: resident::Policies,
     aside: quiet::Aside,
+    walks: walk::Budget,
     objects: Option<objects::Objects>,
     /// Command lines of virtual machines; none where they are not looked for.
     guests: Option<BTreeMap<ProcessId, Option<Vec<u8>>>>,
@@ -142,6 +144,7 @@ impl LiveMachine {
             meter: traffic::Meter::new(options.traffic),
             policies: resident::Policies::default(),
             aside: quiet::Aside::default(),
+            walks: walk::Budget::default(),
             objects: options.objects.then(objects::Objects::default),
             guests: options.units.then(BTreeMap::new),
             named: Vec::new(),
@@ -180,7 +183,8 @@ impl LiveMachine {
             if let Some(source) = &mut self.faults {
                 source.drain(&mut self.heard).map_err(unheard)?;
             }
-            self.accesses.hear(self.system.as_mut(), &self.topology, &mut self.heard);
+            let pace: walk::Pace<'_> = (&mut self.walks, &mut self.beat);
+            self.accesses.hear(self.system.as_mut(), &self.topology, pace, &mut self.heard);
         }
         Ok(&self.heard)
     }
@@ -303,7 +307,8 @@ impl LiveMachine {
         let system = self.system.as_mut();
         // Page tables show what faults do not.
         let by_faults = self.faults.is_some() && self.coverage;
-        let hidden = by_faults.then(|| self.aside.hidden(system, process, now)).flatten();
+        let hidden =
+            by_faults.then(|| self.aside.hidden(system, process, now, &mut self.walks)).flatten();
         let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden)) || untold;
         let aside = self.aside.is_grouped(system, process, now) || hidden;
         Ok(Task {
@@ -436,7 +441,8 @@ impl Observe for LiveMachine {
                 }
                 self.aside.hear(faults);
                 self.accesses.learn(faults);
-                self.accesses.hear(self.system.as_mut(), &self.topology, faults);
+                let pace: walk::Pace<'_> = (&mut self.walks, &mut self.beat);
+                self.accesses.hear(self.system.as_mut(), &self.topology, pace, faults);
                 self.sample(&snapshot.tasks, now);
                 snapshot.grade = EvidenceGrade::HintingFaults;
             }
@@ -445,7 +451,8 @@ impl Observe for LiveMachine {
                 self.sample(&snapshot.tasks, now);
                 let memory = self.system.as_mut();
                 let policies = &mut self.policies;
-                let filled = resident::fill(memory, &mut snapshot, policies, &mut self.beat);
+                let pace: walk::Pace<'_> = (&mut self.walks, &mut self.beat);
+                let filled = resident::fill(memory, &mut snapshot, policies, pace);
                 filled.map_err(read_error)?;
             }
         }

@@ -3,7 +3,7 @@
 //! | left alone | seen by |
 //! |---|---|
 //! | memory that somebody else handles page by page | an open `userfaultfd` |
-//! | memory that a device reads and writes | an open `/dev/vfio/…` or `/dev/infiniband/…` |
+//! | memory that a device reads and writes | an open `/dev/vfio/…`, `/dev/infiniband/…`, `/dev/kfd`, `/dev/dri/renderD…`, `/dev/uio…` or `/dev/mem` |
 //! | memory that its owner locked, a good part of it | `VmLck` and `VmRSS` in `status` |
 //! | memory that is pinned (io_uring's buffers, RDMA, vhost-vdpa), a good part of it | `VmPin` there |
 //! | tasks that their group's quota keeps off the CPU | `nr_throttled` in `cpu.stat`, version 2 |
@@ -14,25 +14,39 @@
 //! that it did all it could to avoid. Pages pinned by a device it refuses, every time anew. A task
 //! under a quota looks idle when it is not, and may be stopped while it holds what others wait for.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use numaherd_model::Bytes;
 
 use crate::ReadError;
 use crate::cgroup::{self, Mounts};
 use crate::file::{kib, text_if_present};
+use crate::memory::maps;
 use crate::memory::numa_maps::first_policy;
 use crate::memory::residence::Unseen;
+use crate::sys::pages;
 
 /// Locked or pinned memory from which a process's is left alone, per mille of what is resident. Guessed: a
 /// database locks nearly all of its memory, a key agent a few pages.
 const MUCH_LOCKED_PERMILLE: u64 = 100;
 
+/// Base pages of a process's first mapping that may be walked for its first line, every few seconds. At 60 to 140 ns each
+/// (measured: see `live/walk.rs`) that is half a millisecond.
+const MOST_WALKED: u64 = 4096;
+
 /// What a link in `/proc/PID/fd` points at, and what that means for moving pages.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 7] = [
     ("anon_inode:[userfaultfd]", "its memory is handled through a userfaultfd"),
     ("/dev/vfio/", "a device works on its memory (VFIO)"),
     ("/dev/infiniband/", "a device works on its memory (RDMA)"),
+    // Each page of a user pointer that moves stops all its queues on the graphics card (ROCm), or has the mover wait until
+    // the card is done with it (i915).
+    ("/dev/kfd", "a device works on its memory (ROCm)"),
+    ("/dev/dri/renderD", "a device may work on its memory (a graphics card)"),
+    // Drivers in user space tell a device addresses in RAM, and nothing pins the pages: what moved is somebody else's.
+    ("/dev/uio", "a device works on its memory (UIO)"),
+    ("/dev/mem", "a device may work on its memory (/dev/mem)"),
 ];
 
 /// Why a process's pages are to stay, if they are. What may not be looked at says nothing.
@@ -75,8 +89,9 @@ pub struct Coverage {
 /// is; None where it has none, or may not be looked at.
 ///
 /// Cheap, for a look at every process: a memory policy of the process shows in the first line of
-/// `numa_maps`, and the kernel walks no more page tables than that line is about. Policies of single
-/// mappings are not seen here: see `Residence`, which reads all of it.
+/// `numa_maps`, and the kernel walks no more page tables than that line is about. Where that is many (a JVM's heap
+/// lies below its program), it is not read. That policy and those of single mappings are seen by `Residence`, which
+/// reads all of it.
 #[must_use]
 pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let folder = root.join(format!("proc/{tgid}"));
@@ -84,11 +99,25 @@ pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let kib = |name: &str| kib(&status, name).unwrap_or(0);
     let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
     let permille = (seen * 1000).checked_div(seen + huge)? as u32;
-    let resident = Bytes((seen + kib("RssFile:")) << 10);
-    if has_policy(&folder.join("numa_maps")) {
+    let resident = resident_of(&status);
+    let walked = maps::first_len(root, tgid).map(|len| len.min(resident).pages(pages::size()).0);
+    if walked.is_none_or(|pages| pages <= MOST_WALKED) && has_policy(&folder.join("numa_maps")) {
         return Some(Coverage { permille: 0, cause: Unseen::Policy, resident });
     }
     Some(Coverage { permille, cause: Unseen::Hugetlb, resident })
+}
+
+/// What is resident of a process in pages that page tables are walked for; none where that cannot be told. Nothing is
+/// walked for it.
+#[must_use]
+pub fn resident(root: &Path, tgid: u32) -> Bytes {
+    let status = text_if_present(&root.join(format!("proc/{tgid}/status"))).ok().flatten();
+    resident_of(&status.unwrap_or_default())
+}
+
+fn resident_of(status: &str) -> Bytes {
+    let kib = |name: &str| kib(status, name).unwrap_or(0);
+    Bytes((kib("RssAnon:") + kib("RssShmem:") + kib("RssFile:")) << 10)
 }
 
 /// Whether the first mapping, and with it every one without a policy of its own, has a policy that
@@ -98,19 +127,48 @@ fn has_policy(numa_maps: &Path) -> bool {
     policy.is_some_and(|policy| policy != "default" && !policy.contains("balancing"))
 }
 
-/// How often a process's groups have run out of their quota of CPU time since they exist.
+/// How a group fares with its quota of CPU time, since it exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Quota {
+    /// Periods in which it had a quota and ran; none where the kernel does not say.
+    pub periods: u64,
+    /// Those in which it ran out.
+    pub throttled: u64,
+}
+
+/// The quotas of a process's groups, by their folders.
+pub type Quotas = BTreeMap<PathBuf, Quota>;
+
+/// A group that runs out in fewer of its periods, per mille, does not lack CPU time: a burst now and then is what quotas
+/// are made for. Guessed.
+const MUCH_THROTTLED_PERMILLE: u64 = 50;
+
+impl Quota {
+    /// Whether it ran out in a good part of the periods since `then`.
+    #[must_use]
+    pub fn runs_out_since(&self, then: &Quota) -> bool {
+        let throttled = self.throttled.saturating_sub(then.throttled);
+        let periods = self.periods.saturating_sub(then.periods);
+        throttled > 0 && throttled.saturating_mul(1000) >= periods * MUCH_THROTTLED_PERMILLE
+    }
+}
+
+/// How each of a process's groups fares with its quota of CPU time.
 ///
 /// # Errors
 /// A file is there and cannot be read.
-pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<u64, ReadError> {
-    let mut sum: u64 = 0;
+pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Quotas, ReadError> {
+    let mut quotas = Quotas::new();
     let folders = cgroup::of_process(root, mounts, tgid)?;
     for folder in folders.into_iter().chain(cgroup::of_process_by_cpu(root, mounts, tgid)?) {
         let text = text_if_present(&folder.join("cpu.stat"))?.unwrap_or_default();
-        let line = text.lines().find_map(|line| line.strip_prefix("nr_throttled "));
-        sum = sum.saturating_add(line.and_then(|times| times.trim().parse().ok()).unwrap_or(0));
+        let count =
+            |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+        if let Some(throttled) = count("nr_throttled ") {
+            quotas.insert(folder, Quota { periods: count("nr_periods ").unwrap_or(0), throttled });
+        }
     }
-    Ok(sum)
+    Ok(quotas)
 }
 
 /// Whether a process's group has CPUs for itself among which the scheduler balances nothing: it, or the nearest one
@@ -153,6 +211,21 @@ mod tests {
         std::fs::remove_file(fd.join("9")).unwrap();
         open("10", "/dev/vfio/42");
         assert!(pages_stay(root.path(), 7).unwrap().contains("VFIO"));
+        for (device, why) in [
+            ("/dev/kfd", "ROCm"),
+            ("/dev/dri/renderD128", "graphics card"),
+            ("/dev/uio0", "UIO"),
+            ("/dev/mem", "/dev/mem"),
+        ] {
+            std::fs::remove_file(fd.join("10")).unwrap();
+            open("10", device);
+            assert!(pages_stay(root.path(), 7).is_some_and(|told| told.contains(why)), "{device}");
+        }
+        for device in ["/dev/dri/card0", "/dev/shm/x"] {
+            std::fs::remove_file(fd.join("10")).unwrap();
+            open("10", device);
+            assert_eq!(pages_stay(root.path(), 7), None, "{device}");
+        }
         put(root.path(), "proc/7/status", &status(500));
         assert!(pages_stay(root.path(), 7).unwrap().contains("locked"));
         assert_eq!(pages_stay(root.path(), 8), None);
@@ -206,11 +279,51 @@ mod tests {
         }
     }
 
+    /// Such as that of a JVM with compressed pointers.
+    #[test]
+    fn a_heap_that_is_the_first_mapping_is_not_walked() {
+        let root = tempfile::tempdir().unwrap();
+        put(root.path(), "proc/7/numa_maps", "6c0000000 bind:0 anon=9 N0=9\n");
+        let of = |resident: u64, first: u64| {
+            put(root.path(), "proc/7/status", &format!("RssAnon:\t{resident} kB\n"));
+            let end = (0x6_c000_0000_u64) + (first << 10);
+            put(root.path(), "proc/7/maps", &format!("6c0000000-{end:x} rw-p 00000000 00:00 0 \n"));
+            let cause = coverage(root.path(), 7).unwrap().cause;
+            (cause, super::resident(root.path(), 7).0 >> 10)
+        };
+        let most = MOST_WALKED * (pages::size().0 >> 10);
+        assert_eq!(of(8 * most, 4 * most), (Unseen::Hugetlb, 8 * most));
+        // A small one, and a large one of which little is there.
+        assert_eq!(of(8 * most, most), (Unseen::Policy, 8 * most));
+        assert_eq!(of(most, 4 * most), (Unseen::Policy, most));
+    }
+
     #[test]
     fn we_have_no_policy_and_can_be_seen() {
         let seen = coverage("/".as_ref(), std::process::id()).unwrap();
         assert_eq!(seen.permille, 1000);
         assert!(seen.resident > Bytes(0));
+    }
+
+    /// By all of a process's groups together.
+    fn throttled(root: &Path, tgid: u32) -> u64 {
+        let quotas = throttles(root, &mut Mounts::default(), tgid).unwrap();
+        quotas.values().map(|quota| quota.throttled).sum()
+    }
+
+    #[test]
+    fn a_quota_is_run_out_of_by_the_share_of_its_periods() {
+        let then = Quota { periods: 1000, throttled: 300 };
+        let since = |periods: u64, throttled: u64| {
+            let now = Quota { periods: 1000 + periods, throttled: 300 + throttled };
+            now.runs_out_since(&then)
+        };
+        assert!(!since(100, 1) && !since(100, 4) && since(100, 5));
+        assert!(!since(0, 0) && !since(100, 0));
+        // A kernel that says nothing of periods.
+        assert!(since(0, 1));
+        // A group that was made anew.
+        assert!(!Quota::default().runs_out_since(&then));
     }
 
     #[test]
@@ -221,8 +334,11 @@ mod tests {
         put(root.path(), "sys/fs/cgroup/a.slice/b/cpu.stat", "usage_usec 5\nnr_throttled 3\n");
         put(root.path(), "sys/fs/cgroup/a.slice/cpu.stat", "nr_periods 9\nnr_throttled 4\n");
         put(root.path(), "sys/fs/cgroup/cpu.stat", "usage_usec 5\n");
-        let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
+        let of = |tgid| throttled(root.path(), tgid);
         assert_eq!((of(7), of(8)), (7, 0));
+        let quotas = throttles(root.path(), &mut Mounts::default(), 7).unwrap();
+        let above = quotas[&root.path().join("sys/fs/cgroup/a.slice")];
+        assert_eq!(above, Quota { periods: 9, throttled: 4 });
     }
 
     /// Where quotas are of version 1, the group of version 2 has a cpu.stat too, without them.
@@ -240,7 +356,7 @@ mod tests {
         put("sys/fs/cgroup/unified/pods/a:b/cpu.stat", "usage_usec 5\n");
         put("sys/fs/cgroup/cpu,cpuacct/pods/a:b/cpu.stat", "nr_periods 9\nnr_throttled 3\n");
         put("sys/fs/cgroup/cpu,cpuacct/pods/cpu.stat", "nr_throttled 1\n");
-        let of = |tgid| throttles(root.path(), &mut Mounts::default(), tgid).unwrap();
+        let of = |tgid| throttled(root.path(), tgid);
         assert_eq!((of(7), of(8)), (4, 0));
     }
 

@@ -14,9 +14,9 @@ use numaherd_model::{Bytes, CpuId, CpuSet, Nanos, NodeId, NodeSet, NodeState, To
 use crate::memory::anonymous::Anonymous;
 use crate::memory::maps::{self, AnonymousRange, Layout, ObjectRange};
 use crate::memory::numa_maps::{self, Mapping};
-use crate::memory::zoneinfo;
+use crate::memory::{vmstat, zoneinfo};
 use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
-use crate::respect::Coverage;
+use crate::respect::{Coverage, Quotas};
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock};
 use crate::{ReadError, cgroup, cpu_time, file, knobs, reserve, respect, threads, topology};
@@ -81,8 +81,8 @@ pub trait Tasks {
     /// # Errors
     /// The thread has ended, belongs to someone else, or no CPU remains.
     fn set_affinity(&mut self, tid: u32, cpus: &CpuSet) -> Result<(), SysError>;
-    /// How often a process's groups have run out of their quota of CPU time.
-    fn throttles(&mut self, tgid: u32) -> u64;
+    /// How often each of a process's groups has run out of its quota of CPU time.
+    fn throttles(&mut self, tgid: u32) -> Quotas;
     /// Whether a process's control group is, or is below, an isolated partition.
     fn is_isolated(&mut self, tgid: u32) -> bool;
     /// The CPUs of a thread's cpuset; `None` where it has none of its own or that cannot be told.
@@ -132,6 +132,11 @@ pub trait Memory {
     /// Whether a thread has a memory policy of its own, of a process whose first mapping has none, as far as can be told.
     fn has_policy(&mut self, _tgid: u32, _tid: u32) -> bool {
         false
+    }
+    /// Huge pages that the kernel has split since boot, over the whole machine, because there was no free one where they
+    /// were moved to; None where it does not say.
+    fn huge_splits(&mut self) -> Option<u64> {
+        None
     }
     /// Whether most memory of programs' own, over the whole machine, is in base pages.
     fn is_mostly_base(&mut self) -> bool {
@@ -316,8 +321,8 @@ impl Tasks for Running {
         affinity::set(tid, cpus)
     }
 
-    fn throttles(&mut self, tgid: u32) -> u64 {
-        respect::throttles(&self.root, &mut self.mounts, tgid).unwrap_or(0)
+    fn throttles(&mut self, tgid: u32) -> Quotas {
+        respect::throttles(&self.root, &mut self.mounts, tgid).unwrap_or_default()
     }
 
     fn is_isolated(&mut self, tgid: u32) -> bool {
@@ -356,6 +361,14 @@ impl Memory for Running {
 
     fn coverage(&mut self, tgid: u32) -> Option<Coverage> {
         respect::coverage(&self.root, tgid)
+    }
+
+    fn resident(&mut self, tgid: u32) -> Bytes {
+        respect::resident(&self.root, tgid)
+    }
+
+    fn huge_splits(&mut self) -> Option<u64> {
+        vmstat::huge_splits(&self.root)
     }
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {

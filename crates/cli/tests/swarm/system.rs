@@ -11,7 +11,7 @@ use numaherd_linux::memory::maps::{AnonymousRange, ObjectRange};
 use numaherd_linux::memory::numa_maps::Mapping;
 use numaherd_linux::memory::residence::Unseen;
 use numaherd_linux::process::{SchedStat, TaskStat};
-use numaherd_linux::respect::Coverage;
+use numaherd_linux::respect::{Coverage, Quota, Quotas};
 use numaherd_linux::sys::SysError;
 use numaherd_linux::sys::pages::PageStatus;
 use numaherd_linux::system::{Lot, Machine, Memory, Tasks};
@@ -148,9 +148,10 @@ impl Tasks for Shared {
         Err(refused("sched_setaffinity", ErrorKind::InvalidInput))
     }
 
-    fn throttles(&mut self, tgid: u32) -> u64 {
+    fn throttles(&mut self, tgid: u32) -> Quotas {
         let kernel = self.0.borrow();
-        kernel.throttled.get(&tgid).copied().unwrap_or(0)
+        let throttled = kernel.throttled.get(&tgid).copied().unwrap_or(0);
+        Quotas::from([("group".into(), Quota { periods: 0, throttled })])
     }
 
     fn is_isolated(&mut self, _: u32) -> bool {

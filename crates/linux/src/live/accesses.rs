@@ -19,7 +19,7 @@ use numaherd_model::{
 use super::huge;
 use super::options::Sampled;
 use super::quiet::{Hidden, PAGE_WALK, WALK_PART};
-use super::walk;
+use super::walk::{self, Budget, Pace};
 use crate::memory::maps::AnonymousRange;
 use crate::memory::numa_maps::Mapping;
 use crate::memory::residence::Unseen;
@@ -77,10 +77,11 @@ pub struct Accesses {
     visits: BTreeMap<u32, (u64, Nanos)>,
 }
 
-/// A process's mappings, and until when that is good.
+/// A process's mappings, until when that is good, and how long it took to read.
 #[derive(Default)]
 struct Known {
     until: Nanos,
+    took: Nanos,
     /// When it was read, and when its newest thread was born: who begins threads has laid out their memory, and what policy
     /// it had meanwhile is over.
     read: Nanos,
@@ -237,6 +238,7 @@ impl Accesses {
         &mut self,
         system: &mut dyn System,
         topology: &Topology,
+        (walks, beat): Pace<'_>,
         faults: &mut Vec<HintingFault>,
     ) {
         let Some(source) = self.source.as_mut().filter(|_| !self.watched.is_empty()) else {
@@ -255,10 +257,15 @@ impl Accesses {
         self.visits.retain(|_, (_, time)| newest.since(*time) < FORGOTTEN);
         // Of each process still in order.
         self.drained.sort_by_key(|access| access.tgid);
-        for own in self.drained.chunk_by(|a, b| a.tgid == b.tgid) {
+        let mut all: Vec<&[Access]> = self.drained.chunk_by(|a, b| a.tgid == b.tgid).collect();
+        // Whose mappings take least to read first: so most are known of those that there is time for.
+        all.sort_by_key(|own| of_tgid(&mut self.watched, own[0].tgid).map(|(_, known)| known.took));
+        for own in all {
             let watched = of_tgid(&mut self.watched, own[0].tgid);
             let Some((process, known)) = watched else { continue };
+            known.read(system, *process, walks);
             known.hear(system, *process, own, topology, faults);
+            beat();
         }
         // Whoever sums them up takes them to come one after the other.
         faults.sort_by_key(|fault| fault.time);
@@ -292,12 +299,7 @@ fn page(access: &Access, kind: Kind) -> u64 {
 
 /// The first address of the piece of 2 MiB that an access is to.
 fn start(access: &Access) -> u64 {
-    piece(access.address)
-}
-
-/// The first address of the piece of 2 MiB that an address is in.
-fn piece(address: u64) -> u64 {
-    address / huge::BYTES * huge::BYTES
+    huge::start(access.address)
 }
 
 /// An access as a fault; `None` where the page is not there.
@@ -340,7 +342,6 @@ impl Known {
         topology: &Topology,
         faults: &mut Vec<HintingFault>,
     ) {
-        self.read(system, process);
         if self.is_stale(system.monotonic()) {
             return;
         }
@@ -376,11 +377,11 @@ impl Known {
         self.faults.1 > self.faults.0 || self.faults == (0, 0) && self.base
     }
 
-    /// Reads the mappings if it is time.
-    fn read(&mut self, system: &mut dyn System, process: ProcessId) {
+    /// Reads the mappings if it is time, and there is time for it.
+    fn read(&mut self, system: &mut dyn System, process: ProcessId, walks: &mut Budget) {
         let begin = system.monotonic();
         let new = (self.unmapped || self.born > self.read) && begin >= self.again;
-        if begin < self.until && !new {
+        if begin < self.until && !new || !walks.allows(begin) {
             return;
         }
         let age = system::age(system, process.start);
@@ -407,7 +408,9 @@ impl Known {
         let bounded = age.clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
         let end = system.monotonic();
-        let took = end.since(begin).0;
+        walks.spend(begin, end);
+        self.took = end.since(begin);
+        let took = self.took.0;
         self.until = Nanos(end.0 + bounded.0.max(took * WALK_PART));
         let part = if age < FIRST { AGAIN_PART } else { WALK_PART };
         self.again = Nanos(end.0 + AGAIN.0.max(took * part));
@@ -444,7 +447,7 @@ impl Known {
     fn kind(&self, address: u64) -> Option<Kind> {
         let above = self.mappings.partition_point(|told| told.range.start <= address);
         let told = self.mappings.get(above.checked_sub(1)?)?;
-        let piece = piece(address);
+        let piece = huge::start(address);
         let fits = told.range.start <= piece && piece + huge::BYTES <= told.range.end;
         let kind = if told.kind == Kind::Faults && !fits { Kind::Edge } else { told.kind };
         told.range.contains(&address).then_some(kind)
@@ -587,7 +590,8 @@ mod tests {
         let mut system = system::Running::new(root.path());
         let topology = Scene::two_by_four().snapshot().topology;
         let mut faults = Vec::new();
-        accesses.hear(&mut system, &topology, &mut faults);
+        let mut walks = Budget::default();
+        accesses.hear(&mut system, &topology, (&mut walks, &mut || {}), &mut faults);
         let seen = system.locate(other, &[theirs]);
         child.kill().unwrap();
         child.wait().unwrap();
@@ -612,7 +616,7 @@ mod tests {
             put("proc/7/maps", &format!("10000000000-{end:x} rw-p 00000000 00:00 0 \n{more}"));
             put("proc/7/numa_maps", "10000000000 default anon=9 N0=9 kernelpagesize_kB=4\n");
             let (id, mut known) = (ProcessId { tgid: 7, start: 1 }, Known::default());
-            known.read(&mut system::Running::new(root.path()), id);
+            known.read(&mut system::Running::new(root.path()), id, &mut Budget::default());
             let kind = known.kind(1 << 40);
             let accesses =
                 Accesses { watched: BTreeMap::from([(id, known)]), ..Accesses::default() };
@@ -626,6 +630,25 @@ mod tests {
         // Nor of a virtual machine, where nothing is seen of what its guest does.
         let vcpu = "7f0000000000-7f0000003000 rw-s 00000000 00:0f 12 anon_inode:kvm-vcpu:0\n";
         assert_eq!(process(1, vcpu), (None, true, None));
+    }
+
+    #[test]
+    fn mappings_are_read_once_there_is_time_for_it() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+        put("proc/7/status", "RssAnon:\t1024 kB\n");
+        put("proc/7/maps", "10000000000-10040000000 rw-p 00000000 00:00 0 \n");
+        put("proc/7/numa_maps", "10000000000 default anon=9 N0=9 kernelpagesize_kB=4\n");
+        let mut system = system::Running::new(root.path());
+        let id = ProcessId { tgid: 7, start: 1 };
+        let mut walks = Budget::default();
+        let now = clock::monotonic();
+        walks.spend(now, Nanos(now.0 + 1_000_000_000));
+        let mut known = Known::default();
+        known.read(&mut system, id, &mut walks);
+        assert_eq!(known.kind(1 << 40), None);
+        known.read(&mut system, id, &mut Budget::default());
+        assert_eq!(known.kind(1 << 40), Some(Kind::Faults));
     }
 
     /// It is memory whose owner has said where it belongs.

@@ -34,7 +34,8 @@ impl Actuate for LiveMachine {
                     let addresses = region.start..region.start + len.0;
                     let common = self.objects.as_ref();
                     let shared = common.is_some_and(|o| o.has(region.process, &addresses));
-                    let to = Destination { node: *to, shared };
+                    let reserve = self.accesses.is_of_reserve(region.process, region.start);
+                    let to = Destination { node: *to, shared, reserve };
                     let of_process = moves.entry(region.process).or_default();
                     of_process.entry(to).or_default().push(index);
                     continue;
@@ -85,10 +86,11 @@ impl LiveMachine {
                 moves.values().flatten().for_each(|&index| outcomes[index] = alone.clone());
                 continue;
             }
+            self.leave_shared(actions, process, &mut moves, outcomes);
             for (to, indices) in &mut moves {
                 let room = room.entry(to.node).or_default();
                 indices.retain(|&index| {
-                    let Action::MovePages { region, len, .. } = actions[index] else {
+                    let Action::MovePages { len, .. } = actions[index] else {
                         return false;
                     };
                     let most = len.pages(pages::size()).0;
@@ -97,9 +99,7 @@ impl LiveMachine {
                     let huge = len.0.div_ceil(huge::BYTES);
                     let what = if is_short {
                         "has become short of memory"
-                    } else if self.accesses.is_of_reserve(process, region.start)
-                        && !spare.takes(to.node.0, huge, left)
-                    {
+                    } else if to.reserve && !spare.takes(to.node.0, huge, left) {
                         "has no huge page to spare"
                     } else {
                         *room -= most;
@@ -130,6 +130,36 @@ impl LiveMachine {
             }
         }
         Ok(())
+    }
+
+    /// Takes out moves of memory that others map too, if one of those has it stay: its pages are the same.
+    pub(super) fn leave_shared(
+        &mut self,
+        actions: &[&Action],
+        process: ProcessId,
+        moves: &mut BTreeMap<Destination, Vec<usize>>,
+        outcomes: &mut [Outcome],
+    ) {
+        let mut asked: BTreeMap<ProcessId, Option<&'static str>> = BTreeMap::new();
+        for (_, indices) in moves.iter_mut().filter(|(to, _)| to.shared) {
+            indices.retain(|&index| {
+                let Action::MovePages { region, len, .. } = actions[index] else { return true };
+                let Some(objects) = &self.objects else { return true };
+                let others = objects.others(process, &(region.start..region.start + len.0));
+                let stays = others.into_iter().find_map(|other| {
+                    let (system, stays) = (self.system.as_mut(), &mut self.stays);
+                    let why = asked.entry(other).or_insert_with(|| {
+                        (self.beat)();
+                        let now = system.monotonic();
+                        stays.why(system, other, now)
+                    });
+                    why.map(|why| format!("process {} maps it too: {why}", other.tgid))
+                });
+                let Some(problem) = stays else { return true };
+                outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem, short: None });
+                false
+            });
+        }
     }
 
     fn place(

@@ -32,8 +32,8 @@ pub fn pages_lie(memory: &mut (impl Memory + ?Sized), process: ProcessId) -> Vec
     let Some((step, nodes)) = steps.into_iter().find_map(look) else { return Vec::new() };
     let each = Bytes(step).pages(pages::size()).0;
     let own: u64 = nodes.iter().map(|(_, seen)| seen * each).sum();
-    let resident = memory.coverage(process.tgid).map_or(0, |known| known.resident.0);
-    if Bytes(resident).pages(pages::size()).0 > own * 2 {
+    let resident = memory.resident(process.tgid);
+    if resident.pages(pages::size()).0 > own * 2 {
         return Vec::new();
     }
     let of = |(node, seen): (NodeId, u64)| (node, Pages(seen * each));

@@ -8,7 +8,8 @@
 //! 6.3 the kernel takes up to 512 pages off together, copies them and puts them back, so the
 //! longest wait is about the number of pages taken off together × the time a page takes. That
 //! number is kept so small that the wait stays below a target, going by what pages took here so
-//! far. It costs no further calls: the kernel handles what it has collected whenever it comes to
+//! far, of its kind: what a page takes that five hundred processes map is not known by huge pages that moved whole. It
+//! costs no further calls: the kernel handles what it has collected whenever it comes to
 //! an address that it cannot collect, so an address named twice ends a batch. (Earlier kernels
 //! move page by page.) If a page of a batch cannot be moved, the kernel leaves the batches after it:
 //! they are tried again in a call of their own. A huge page is one copy and moves whole: its wait is that of 2 MiB.
@@ -25,7 +26,7 @@ use std::ops::Range;
 
 use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
 
-use super::huge;
+use super::huge::{self, Whole};
 use crate::sys::SysError;
 use crate::sys::pages::{self, PageStatus};
 use crate::system::{Lot, System};
@@ -43,10 +44,20 @@ const MOST_TRIES: usize = 16;
 const WORKERS: usize = 8;
 const LEAST_LOT: usize = 128;
 
+/// How long no huge page goes to a node for which the kernel split one: at first, and at the most, twice as long each time.
+/// Guessed: until memory there was compacted.
+const SHUT: (Nanos, Nanos) = (Nanos(120_000_000_000), Nanos(1_920_000_000_000));
+
 /// What was learnt from the moves so far.
 #[derive(Debug)]
 pub struct Mover {
     page_move: Nanos,
+    /// What a base page took over the last calls, of those that one process maps and of those that several may.
+    base: [Option<Nanos>; 2],
+    /// Nodes that no huge page goes to, until when, and how long that was.
+    shut: BTreeMap<NodeId, (Nanos, Nanos)>,
+    /// Processes of which huge pages came.
+    with_huge: BTreeSet<ProcessId>,
     /// How long a task may wait for a page on its way.
     pause: Nanos,
     longest_pause: Nanos,
@@ -62,6 +73,8 @@ pub struct Destination {
     pub node: NodeId,
     /// With those that other processes map too.
     pub shared: bool,
+    /// Of the reserve, which nothing splits.
+    pub reserve: bool,
 }
 
 impl Destination {
@@ -91,6 +104,9 @@ impl Mover {
         let page_move = Costs::default().page_move;
         Mover {
             page_move,
+            base: [None; 2],
+            shut: BTreeMap::new(),
+            with_huge: BTreeSet::new(),
             pause,
             longest_pause: Nanos(0),
             workers: 1,
@@ -105,7 +121,8 @@ impl Mover {
 
     /// Forgets processes that are no more.
     pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
-        self.without_huge.retain(alive);
+        self.without_huge.retain(&alive);
+        self.with_huge.retain(alive);
     }
 
     /// Nothing of this process was found to be a huge page.
@@ -129,10 +146,34 @@ impl Mover {
         self.longest_pause
     }
 
-    /// Pages to take off together.
-    fn together(&self) -> usize {
-        let fits = self.pause.0 / self.page_move.0.max(1);
+    /// Pages to take off together: as few as may be until one of their kind was moved.
+    fn together(&self, shared: bool) -> usize {
+        let fits = |each: Nanos| self.pause.0 / each.0.max(1);
+        let fits = self.base[usize::from(shared)].map_or(TOGETHER.0, fits);
         fits.clamp(TOGETHER.0, TOGETHER.1) as usize
+    }
+
+    /// A call took so long for so many base pages. Of few it says more of the call than of them.
+    fn learn(&mut self, shared: bool, took: Nanos, pages: usize) {
+        if pages as u64 >= TOGETHER.0 {
+            let each = took.0 / pages as u64;
+            let known = &mut self.base[usize::from(shared)];
+            *known = Some(Nanos(known.map_or(each, |known| (known.0 * 3 + each) / 4)));
+        }
+    }
+
+    /// Huge pages went to a node, and some were split for it or none.
+    fn went(&mut self, node: NodeId, split: bool, now: Nanos) {
+        if !split {
+            self.shut.retain(|shut, (until, _)| *shut != node || now < *until);
+            return;
+        }
+        let wait = self.shut.get(&node).map_or(SHUT.0, |(_, wait)| Nanos(wait.0 * 2).min(SHUT.1));
+        self.shut.insert(node, (Nanos(now.0 + wait.0), wait));
+    }
+
+    fn is_shut(&self, to: Destination, now: Nanos) -> bool {
+        !to.reserve && self.shut.get(&to.node).is_some_and(|(until, _)| now < *until)
     }
 
     /// Moves whatever of the ranges is not where it should be yet; calls `beat` between calls. Answers an
@@ -161,8 +202,12 @@ impl Mover {
             {
                 Ok(moved) => {
                     all += moved.iter().sum::<u64>();
-                    let each = moved.into_iter().zip(refused);
-                    each.map(|(moved, refused)| outcome(moved, refused)).collect()
+                    let each = moved.into_iter().zip(refused).zip(&journey.ranges);
+                    let told = |((moved, refused), range)| match moved {
+                        0 if has(&whole.left, range) => would_split(journey.to.node),
+                        moved => outcome(moved, refused),
+                    };
+                    each.map(told).collect()
                 }
                 Err(error) => vec![not_moved(&error, journey.to.node); journey.ranges.len()],
             };
@@ -175,22 +220,33 @@ impl Mover {
         told
     }
 
-    /// Moves huge pages, and answers the first addresses of those that came.
+    /// Moves huge pages.
     fn move_whole(
         &mut self,
         system: &mut dyn System,
         process: ProcessId,
         journeys: &[Journey],
         beat: &mut dyn FnMut(),
-    ) -> Result<Vec<u64>, SysError> {
+    ) -> Result<Whole, SysError> {
         if self.is_without_huge(process) {
-            return Ok(Vec::new());
+            return Ok(Whole::default());
         }
-        let whole = huge::move_whole(system, process.tgid, journeys, self.workers, beat)?;
-        if whole.as_ref().is_some_and(Vec::is_empty) {
+        let now = system.monotonic();
+        // What looks like a huge page may be base pages that lie together, which nothing would split.
+        let may_have = self.with_huge.contains(&process) || !system.is_mostly_base();
+        let shut = |to: Destination| may_have && self.is_shut(to, now);
+        let whole = huge::move_whole(system, process.tgid, journeys, self.workers, &shut, beat)?;
+        let came = whole.came.as_ref().is_some_and(|came| !came.is_empty());
+        if came {
+            self.with_huge.insert(process);
+        } else if whole.came.is_some() {
             self.found_no_huge(process);
         }
-        Ok(whole.unwrap_or_default())
+        // What did not come was no huge page, and says nothing of the node.
+        for (node, split) in whole.split.iter().filter(|_| came) {
+            self.went(*node, *split, system.monotonic());
+        }
+        Ok(whole)
     }
 
     fn try_move(
@@ -198,7 +254,7 @@ impl Mover {
         system: &mut dyn System,
         process: ProcessId,
         Journey { to, ranges }: &Journey,
-        whole: &[u64],
+        whole: &Whole,
         refused: &mut [Refusal],
         beat: &mut dyn FnMut(),
     ) -> Result<Vec<u64>, SysError> {
@@ -209,12 +265,17 @@ impl Mover {
             let start = addresses.start;
             (0..count).map(move |index| Stray { range, address: start + index * page })
         });
-        let is_done = |stray: &Stray| whole.binary_search(&huge_page_of(stray.address)).is_ok();
+        let is_of = |pieces: &[u64], stray: &Stray| {
+            pieces.binary_search(&huge::start(stray.address)).is_ok()
+        };
+        let came = whole.came.as_deref().unwrap_or_default();
         let mut moved = vec![0; ranges.len()];
         let mut others = Vec::new();
         for stray in all {
-            if is_done(&stray) {
+            if is_of(came, &stray) {
                 moved[stray.range] += 1;
+            } else if is_of(&whole.left, &stray) {
+                refused[stray.range].full += 1;
             } else {
                 others.push(stray);
             }
@@ -267,7 +328,7 @@ impl Mover {
                 break;
             }
             beat();
-            let together = self.together();
+            let together = self.together(to.shared);
             let addresses = |lot: &&[Stray]| lot.iter().map(|stray| stray.address).collect();
             let named: Vec<Vec<u64>> = lots.iter().map(addresses).collect();
             let batches: Vec<Lot> =
@@ -275,6 +336,8 @@ impl Mover {
             let begin = system.monotonic();
             let said = system.migrate_lots(tgid, &batches);
             let took = system.monotonic().since(begin);
+            // Each of the lots took that long at the most: what the smallest says is too much at worst.
+            let mut least = usize::MAX;
             for ((lot, addresses), said) in lots.iter_mut().zip(named).zip(said) {
                 let status = match said {
                     Err(error) if error.is_full() => {
@@ -284,12 +347,14 @@ impl Mover {
                     status => status?,
                 };
                 let tried = tried(&status, together).min(lot.len());
+                least = least.min(tried);
                 let each = took.0 / tried.max(1) as u64;
                 let pause = Nanos(each * together.min(tried) as u64);
                 self.longest_pause = self.longest_pause.max(pause);
                 answers.extend(addresses.into_iter().zip(without_ends(&status, together)));
                 *lot = &lot[tried..];
             }
+            self.learn(to.shared, took, least);
         }
         Ok(true)
     }
@@ -298,9 +363,10 @@ impl Mover {
 /// What the kernel said of pages, by address.
 type Answers = BTreeMap<u64, PageStatus>;
 
-/// The first address of the huge page that an address would be of.
-fn huge_page_of(address: u64) -> u64 {
-    address / huge::BYTES * huge::BYTES
+/// Whether one of these huge pages is in a range.
+fn has(pieces: &[u64], range: &Range<u64>) -> bool {
+    let next = pieces.partition_point(|piece| *piece < range.start);
+    pieces.get(next).is_some_and(|piece| *piece < range.end)
 }
 
 /// How many pages the kernel came to: up to the end of the batch in which it gave up.
@@ -362,6 +428,13 @@ fn not_moved(error: &SysError, node: NodeId) -> Outcome {
         true => Outcome::Skipped(SkipReason::Forbidden { node }),
         false => super::skipped(error),
     }
+}
+
+/// What became of huge pages that were left where they are.
+fn would_split(node: NodeId) -> Outcome {
+    let problem =
+        format!("node {node} had no free huge page of late, and the kernel would split them");
+    Outcome::Skipped(SkipReason::Checked { problem, short: None })
 }
 
 fn outcome(moved: u64, refused: Refusal) -> Outcome {
@@ -428,14 +501,67 @@ mod tests {
     #[test]
     fn fewer_pages_go_together_the_longer_each_takes() {
         let mut mover = Mover::new(Nanos(2_000_000));
+        let mut together = |each| {
+            mover.base[0] = Some(Nanos(each));
+            mover.together(false)
+        };
         // 2 ms at 8 us a page
-        assert_eq!(mover.together(), 250);
-        mover.page_move = Nanos(20_000);
-        assert_eq!(mover.together(), 100);
-        mover.page_move = Nanos(1_000_000);
-        assert_eq!(mover.together(), 32);
-        mover.page_move = Nanos(1_000);
-        assert_eq!(mover.together(), 512);
+        assert_eq!(together(8_000), 250);
+        assert_eq!(together(20_000), 100);
+        assert_eq!(together(1_000_000), 32);
+        assert_eq!(together(1_000), 512);
+    }
+
+    /// Those of a segment that many processes map take fifty times as long.
+    #[test]
+    fn how_many_go_together_is_known_for_each_kind_of_page_by_those_that_moved() {
+        let mut mover = Mover::new(Nanos(2_000_000));
+        // Huge pages, which drove down what a page takes.
+        mover.page_move = Nanos(100);
+        assert_eq!([false, true].map(|shared| mover.together(shared)), [32, 32]);
+        mover.learn(false, Nanos(1_000_000), 250);
+        assert_eq!([false, true].map(|shared| mover.together(shared)), [500, 32]);
+        mover.learn(true, Nanos(100_000_000), 1000);
+        assert_eq!([false, true].map(|shared| mover.together(shared)), [500, 32]);
+        // 4 us and once 20 us: 8 us. A few pages say nothing.
+        mover.learn(false, Nanos(20_000_000), 1000);
+        mover.learn(false, Nanos(20_000_000), 3);
+        assert_eq!(mover.together(false), 250);
+    }
+
+    #[test]
+    fn a_node_is_shut_the_longer_the_more_often_huge_pages_are_split_for_it() {
+        let mut mover = Mover::new(Nanos(0));
+        let minute = |minutes: u64| Nanos(minutes * 60_000_000_000);
+        let to = |node, reserve| Destination { node: NodeId(node), shared: false, reserve };
+        let shut = |mover: &Mover, node, at| mover.is_shut(to(node, false), minute(at));
+        mover.went(NodeId(1), true, minute(10));
+        assert_eq!([10, 11, 12].map(|at| shut(&mover, 1, at)), [true, true, false]);
+        assert!(!shut(&mover, 0, 10));
+        assert!(!mover.is_shut(to(1, true), minute(10)), "nothing splits those of the reserve");
+        mover.went(NodeId(1), true, minute(12));
+        assert_eq!([15, 16].map(|at| shut(&mover, 1, at)), [true, false]);
+        (0..9).for_each(|_| mover.went(NodeId(1), true, minute(20)));
+        assert_eq!([51, 52].map(|at| shut(&mover, 1, at)), [true, false]);
+        mover.went(NodeId(1), false, minute(60));
+        mover.went(NodeId(1), true, minute(60));
+        assert_eq!([61, 62].map(|at| shut(&mover, 1, at)), [true, false]);
+    }
+
+    #[test]
+    fn what_was_left_whole_is_told_where_it_is_all_there_was() {
+        let left = [huge::BYTES, 5 * huge::BYTES];
+        let of = |pieces: Range<u64>| {
+            has(&left, &(pieces.start * huge::BYTES..pieces.end * huge::BYTES))
+        };
+        assert_eq!(
+            [of(0..1), of(0..2), of(1..2), of(2..5), of(2..9)],
+            [false, true, true, false, true]
+        );
+        assert!(matches!(
+            would_split(NodeId(1)),
+            Outcome::Skipped(SkipReason::Checked { short: None, .. })
+        ));
     }
 
     #[test]
@@ -448,7 +574,7 @@ mod tests {
         let PageStatus::On(node) = here else { panic!("{here:?}") };
         let pages = |range: Range<u64>| range.map(|page| start + page * 4096).collect::<Vec<u64>>();
         let lots = [pages(0..3), pages(3..4), Vec::new(), vec![0; 2]];
-        let to = Destination { node, shared: false };
+        let to = Destination { node, shared: false, reserve: false };
         let said = running.migrate_lots(me, &lots.map(|addresses| to.lot(addresses)));
         let said: Vec<Vec<PageStatus>> = said.into_iter().map(Result::unwrap).collect();
         assert_eq!(said[..3], [vec![here; 3], vec![here], Vec::new()]);
@@ -466,7 +592,7 @@ mod tests {
         let process = ProcessId { tgid: me, start: 0 };
         let mut beats = 0;
         let range = |first: u64| start + first * 4096..start + (first + 16) * 4096;
-        let to = Destination { node, shared: false };
+        let to = Destination { node, shared: false, reserve: false };
         let journeys = [vec![range(0)], vec![range(16), range(32)]];
         let journeys = journeys.map(|ranges| Journey { to, ranges });
         let mut mover = Mover::new(Nanos(2_000_000));

@@ -3,6 +3,7 @@
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use numaherd_model::{Nanos, ObjectId, ProcessId, SharedRange};
 
@@ -54,11 +55,23 @@ impl Objects {
     }
 
     /// Whether a piece of an address space is one of them.
-    pub fn has(&self, process: ProcessId, addresses: &std::ops::Range<u64>) -> bool {
-        let inside = |range: &SharedRange| {
+    pub fn has(&self, process: ProcessId, addresses: &Range<u64>) -> bool {
+        self.of(process, addresses).next().is_some()
+    }
+
+    /// The other processes that map what a piece of an address space is of.
+    pub fn others(&self, process: ProcessId, addresses: &Range<u64>) -> BTreeSet<ProcessId> {
+        let objects: BTreeSet<ObjectId> =
+            self.of(process, addresses).map(|range| range.object).collect();
+        let others = self.common.iter().filter(|range| range.process != process);
+        others.filter(|range| objects.contains(&range.object)).map(|range| range.process).collect()
+    }
+
+    fn of(&self, process: ProcessId, addresses: &Range<u64>) -> impl Iterator<Item = &SharedRange> {
+        let inside = move |range: &&SharedRange| {
             range.process == process && range.start < addresses.end && addresses.start < range.end()
         };
-        self.common.iter().any(inside)
+        self.common.iter().filter(inside)
     }
 }
 
@@ -139,5 +152,25 @@ mod tests {
         std::fs::remove_file(root.join("proc/3/maps")).unwrap();
         assert_eq!(found(&[1, 3], 30), []);
         assert_eq!(found(&[1], 31), []);
+    }
+
+    #[test]
+    fn who_else_maps_a_piece_is_known_of_what_it_is_a_piece_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        maps(root, 1, &[10, 11]);
+        maps(root, 2, &[10]);
+        maps(root, 3, &[11]);
+        let mut objects = Objects::default();
+        let process = |tgid| ProcessId { tgid, start: 1 };
+        let all = [1, 2, 3].map(process).into();
+        objects.common(&mut Running::new(root), &all, Nanos(0)).unwrap();
+        let others = |tgid, inode: u64| {
+            let start = (0x7f_0000 + inode) << 24;
+            let others = objects.others(process(tgid), &(start..start + 0x1000));
+            others.into_iter().map(|process| process.tgid).collect::<Vec<_>>()
+        };
+        assert_eq!([others(1, 10), others(1, 11), others(2, 10)], [[2], [3], [1]]);
+        assert_eq!(others(2, 11), []);
     }
 }

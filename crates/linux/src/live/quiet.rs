@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use numaherd_model::{Bytes, HintingFault, Nanos, ProcessId};
 
-use super::walk;
+use super::silence::Silence;
+use super::walk::{self, Budget};
 use crate::memory::residence::{Residence, Unseen};
+use crate::respect::Quotas;
 use crate::sys::pages;
 use crate::system::{self, System};
 
@@ -46,7 +48,7 @@ const CONTRADICTS: u64 = 4;
 /// How soon it is looked again whether reading its mappings holds up a process. Guessed.
 const LONG_AGE: Nanos = Nanos(60_000_000_000);
 
-/// What walking one page's entry costs before it was measured. Guessed: 100 ns.
+/// What walking one page's entry costs before it was measured there. Measured: 22 to 144 ns (`super::walk`).
 pub const PAGE_WALK: Nanos = Nanos(100);
 
 /// How often it is looked whether a process's pages are to stay.
@@ -63,7 +65,7 @@ pub struct Hidden {
 
 impl Hidden {
     /// `None` for a coverage that is high enough.
-    fn if_low(permille: u32, cause: Unseen) -> Option<Hidden> {
+    pub(super) fn if_low(permille: u32, cause: Unseen) -> Option<Hidden> {
         (permille < LEAST_COVERAGE_PERMILLE).then_some(Hidden { permille, cause })
     }
 
@@ -95,6 +97,8 @@ struct Seen {
     /// Pages that faulted since then, and how often so many did that they spoke against what was found.
     heard: u64,
     contradicted: u32,
+    /// Memory that is not walked, and is silent if it takes no faults.
+    silence: Silence,
     /// Why its faults say little, if they do.
     why: Option<Hidden>,
 }
@@ -102,7 +106,7 @@ struct Seen {
 #[derive(Debug)]
 struct Group {
     at: Nanos,
-    throttles: u64,
+    quotas: Quotas,
     /// How long it counts as throttled, and until when, once it was.
     throttled: Option<(Nanos, Nanos)>,
     /// Why its processes are left alone.
@@ -115,8 +119,11 @@ impl Aside {
         for run in faults.chunk_by(|a, b| a.tgid == b.tgid) {
             let of = |start| ProcessId { tgid: run[0].tgid, start };
             let seen = self.coverage.range_mut(of(0)..=of(u64::MAX));
-            for (_, seen) in seen.filter(|(_, seen)| seen.why.is_some()) {
-                seen.heard += run.iter().map(|fault| fault.pages.0).sum::<u64>();
+            for (_, seen) in seen {
+                seen.silence.hear(run);
+                if seen.why.is_some() {
+                    seen.heard += run.iter().map(|fault| fault.pages.0).sum::<u64>();
+                }
             }
         }
     }
@@ -145,11 +152,18 @@ impl Aside {
         {
             return known.why.is_some();
         }
-        let throttles = system.throttles(process.tgid);
-        let known = self.groups.get(&process).map(|known| (known.throttles, known.throttled));
-        let (before, throttled) = known.unwrap_or((throttles, None));
+        let quotas = system.throttles(process.tgid);
+        let before = self.groups.remove(&process);
+        let throttled = before.as_ref().and_then(|before| before.throttled);
         let mut throttled = throttled.filter(|(_, until)| now < *until);
-        if throttles > before {
+        // Each group for itself: one that it has just come to says nothing of before.
+        let runs_out = before.is_some_and(|before| {
+            let then = |group| before.quotas.get(group);
+            quotas
+                .iter()
+                .any(|(group, quota)| then(group).is_some_and(|then| quota.runs_out_since(then)))
+        });
+        if runs_out {
             let long = throttled.map_or(THROTTLED.0, |(long, _)| Nanos(long.0 * 2));
             let long = long.min(THROTTLED.1);
             throttled = Some((long, Nanos(now.0 + long.0)));
@@ -161,7 +175,7 @@ impl Aside {
             }
             false => None,
         };
-        self.groups.insert(process, Group { at: now, throttles, throttled, why });
+        self.groups.insert(process, Group { at: now, quotas, throttled, why });
         why.is_some()
     }
 
@@ -171,12 +185,13 @@ impl Aside {
         system: &mut dyn System,
         process: ProcessId,
         now: Nanos,
+        walks: &mut Budget,
     ) -> Option<Hidden> {
         let first = Seen::new(now);
         let seen = self.coverage.entry(process).or_insert(first);
         if now >= seen.next {
             let age = system::age(system, process.start);
-            seen.look(system, process, age, now);
+            seen.look(system, process, (age, now), walks);
             let hidden = seen.why.map(|_| age.clamp(HIDDEN_AGE.0, HIDDEN_AGE.1));
             if now >= seen.thorough {
                 seen.thorough = Nanos(now.0 + hidden.unwrap_or(COVERAGE_AGE.1).0);
@@ -190,14 +205,28 @@ impl Aside {
 
 impl Seen {
     fn new(now: Nanos) -> Seen {
-        let (next, thorough, walk) = (now, now, now);
-        Seen { next, thorough, walk, walked: None, heard: 0, contradicted: 0, why: None }
+        Seen {
+            next: now,
+            thorough: now,
+            walk: now,
+            walked: None,
+            heard: 0,
+            contradicted: 0,
+            silence: Silence::default(),
+            why: None,
+        }
     }
 
     /// A look at the sum first; at policies only in a thorough look, and at single mappings only where that shows
     /// nothing, there is more than a little, and it was found to be hidden or has changed by half since, and the process has lived
     /// long enough to be worth it.
-    fn look(&mut self, system: &mut dyn System, process: ProcessId, age: Nanos, now: Nanos) {
+    fn look(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        (age, now): (Nanos, Nanos),
+        walks: &mut Budget,
+    ) {
         let Some(cheap) = system.coverage(process.tgid) else {
             self.why = None;
             return;
@@ -210,14 +239,18 @@ impl Seen {
         }
         self.why = low;
         if self.why.is_none() {
-            if self.is_worth_walking(cheap.resident, age, now) {
+            if self.is_worth_walking(cheap.resident, age, now) && walks.allows(now) {
                 match walk::is_too_long(system, process.tgid, cheap.resident) {
-                    // What faults tell is believed.
-                    true => self.walk = Nanos(now.0 + LONG_AGE.0),
-                    false => self.walk(system, process, cheap.resident),
+                    // What faults tell is believed, unless hardly any of it does.
+                    true => {
+                        self.walk = Nanos(now.0 + LONG_AGE.0);
+                        self.walked = self.walked.filter(|(_, why)| why.is_some());
+                        self.silence.look(system, process.tgid, cheap.resident);
+                    }
+                    false => self.walk(system, process, cheap.resident, walks),
                 }
             }
-            self.why = self.walked.and_then(|(_, why)| why);
+            self.why = self.walked.and_then(|(_, why)| why).or(self.silence.hides());
         }
     }
 
@@ -243,7 +276,14 @@ impl Seen {
         self.walked.is_some_and(|(_, why)| why.is_some()) && self.heard > enough
     }
 
-    fn walk(&mut self, system: &mut dyn System, process: ProcessId, resident: Bytes) {
+    fn walk(
+        &mut self,
+        system: &mut dyn System,
+        process: ProcessId,
+        resident: Bytes,
+        walks: &mut Budget,
+    ) {
+        self.silence = Silence::default();
         self.contradicted += u32::from(self.is_contradicted(resident));
         self.heard = 0;
         let begin = system.monotonic();
@@ -256,6 +296,7 @@ impl Seen {
         let why = why.filter(much).and_then(|(permille, cause)| Hidden::if_low(permille, cause));
         self.walked = Some((resident, why));
         let end = system.monotonic();
+        walks.spend(begin, end);
         self.walk = Nanos(end.0 + end.since(begin).0 * WALK_PART);
     }
 }
@@ -340,7 +381,8 @@ mod tests {
         let process = ProcessId { tgid: 7, start: 1 };
         let mut seen = Seen { thorough: Nanos(100), ..Seen::new(Nanos(0)) };
         let mut look = |now| {
-            seen.look(&mut running, process, Nanos(u64::MAX), Nanos(now));
+            let when = (Nanos(u64::MAX), Nanos(now));
+            seen.look(&mut running, process, when, &mut Budget::default());
             seen.why.map(|why| why.cause)
         };
         status(65_540, 0);
@@ -364,9 +406,12 @@ mod tests {
         let mut hidden = |start, ms: u64| {
             let process = ProcessId { tgid: 7, start };
             let mut aside = Aside::default();
-            assert!(aside.hidden(&mut running, process, Nanos(0)).is_some());
+            let mut hidden = |at| {
+                aside.hidden(&mut running, process, Nanos(at), &mut Budget::default()).is_some()
+            };
+            assert!(hidden(0));
             put("numa_maps", "10000000 default anon=16384 N0=16384 kernelpagesize_kB=4\n");
-            let hidden = aside.hidden(&mut running, process, Nanos(ms * 1_000_000)).is_some();
+            let hidden = hidden(ms * 1_000_000);
             put("numa_maps", "10000000 prefer:0 anon=16384 N0=16384 kernelpagesize_kB=4\n");
             hidden
         };
@@ -397,6 +442,77 @@ mod tests {
         // However often: ten minutes at the most.
         assert!((0..9).all(|time| is_aside(300 + 10 * time, 9 + time)));
         assert_eq!([is_aside(979, 17), is_aside(989, 17)], [true, false]);
+    }
+
+    /// Bursts that a quota is made for leave a service where it is looked after.
+    #[test]
+    fn who_runs_out_of_a_quota_now_and_then_is_not_left_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| crate::testing::put(root.path(), name, text);
+        put("proc/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n");
+        put("proc/7/cgroup", "0::/a/b\n");
+        let mut running = crate::system::Running::new(root.path());
+        let (mut aside, process) = (Aside::default(), ProcessId { tgid: 7, start: 1 });
+        let mut is_aside = |seconds: u64, above: (u64, u64), own: (u64, u64)| {
+            for (group, (periods, throttled)) in [("a", above), ("a/b", own)] {
+                let text = format!("nr_periods {periods}\nnr_throttled {throttled}\n");
+                put(&format!("sys/fs/cgroup/{group}/cpu.stat"), &text);
+            }
+            aside.is_grouped(&mut running, process, Nanos(seconds * 1_000_000_000))
+        };
+        assert!(!is_aside(0, (500, 400), (100, 90)));
+        // One of a hundred, and four of a hundred in both.
+        assert!(!is_aside(10, (600, 401), (200, 90)));
+        assert!(!is_aside(20, (700, 405), (300, 94)));
+        // One of the ten periods in which the group itself ran.
+        assert!(is_aside(30, (800, 405), (310, 95)));
+    }
+
+    /// What faults tell is of a few percent of the memory then.
+    #[test]
+    fn a_process_whose_large_pool_takes_no_faults_is_left_alone() {
+        use super::super::silence::tests::{fault, pool};
+        let root = tempfile::tempdir().unwrap();
+        crate::testing::put(root.path(), "proc/7/status", "RssAnon:\t524288000 kB\n");
+        let mut running = crate::system::Running::new(root.path());
+        let process = ProcessId { tgid: 7, start: 1 };
+        let mut aside = Aside::default();
+        // It is too long to be walked.
+        let seen = Seen { walk: Nanos(u64::MAX), silence: pool(), ..Seen::new(Nanos(0)) };
+        aside.coverage.insert(process, seen);
+        let mut hidden = |aside: &mut Aside, seconds: u64| {
+            let now = Nanos(seconds * 1_000_000_000);
+            let hidden = aside.hidden(&mut running, process, now, &mut Budget::default());
+            hidden.map(|hidden| hidden.cause)
+        };
+        assert_eq!(hidden(&mut aside, 0), None);
+        aside.hear(&[fault(1 << 30, 41, 0)]);
+        assert_eq!(hidden(&mut aside, 10), Some(Unseen::Silent));
+        aside.hear(&[fault(1400 << 30, 1, 0)]);
+        assert_eq!(hidden(&mut aside, 20), None);
+    }
+
+    /// The walks of others took all the time there is.
+    #[test]
+    fn nothing_is_walked_that_the_budget_does_not_allow() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| crate::testing::put(root.path(), name, text);
+        put("proc/7/status", "RssAnon:\t65540 kB\n");
+        let maps = "10000000 default stack anon=1 dirty=1 N0=1 kernelpagesize_kB=4\n\
+                    20000000 bind:0 anon=16384 dirty=16384 N0=16384 kernelpagesize_kB=4\n";
+        put("proc/7/numa_maps", maps);
+        let mut running = crate::system::Running::new(root.path());
+        let process = ProcessId { tgid: 7, start: 1 };
+        let mut walks = Budget::default();
+        walks.spend(Nanos(0), Nanos(1_000_000_000));
+        let mut seen = Seen::new(Nanos(0));
+        let mut look = |seconds: u64| {
+            let when = (Nanos(u64::MAX), Nanos(seconds * 1_000_000_000));
+            seen.look(&mut running, process, when, &mut walks);
+            seen.why.map(|why| why.cause)
+        };
+        // A second is paid for after 50, of which 25 may be ahead.
+        assert_eq!([look(1), look(25), look(27)], [None, None, Some(Unseen::Policy)]);
     }
 
     /// A fault on a huge page.

@@ -13,13 +13,14 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::time::Instant;
 
 use numaherd_model::{
     Bytes, EvidenceGrade, Nanos, NodeFaults, NodeId, Pages, ProcessId, Region, RegionId, RegionUse,
     Snapshot, TaskId, Topology,
 };
 
-use super::walk;
+use super::walk::{self, Budget, Pace};
 use crate::ReadError;
 use crate::memory::maps::AnonymousRange;
 use crate::memory::numa_maps::Mapping;
@@ -44,7 +45,7 @@ const SAMPLES: u64 = 16;
 
 /// Bounds on how old knowledge of policies may be: as old as the process was when they were read, for a
 /// young one may be about to give up the policy under which it fills its memory. Reading them has the
-/// kernel walk all page tables.
+/// kernel walk all page tables: longer, where all that time would be taken by it.
 const POLICIES_AGE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(10_000_000_000));
 
 /// What is known of each process's mappings beyond where they are.
@@ -65,8 +66,8 @@ impl Policies {
         &mut self,
         memory: &mut (impl Memory + ?Sized),
         process: ProcessId,
-        now: Nanos,
-        age: Nanos,
+        (now, age): (Nanos, Nanos),
+        walks: &mut Budget,
     ) -> Option<&BTreeMap<u64, Kept>> {
         self.kept.retain(|_, (until, _)| now < *until);
         let (_, kept) = match self.kept.entry(process) {
@@ -77,13 +78,21 @@ impl Policies {
                     self.unreadable.insert(process, walk::TOO_LONG.into());
                     return None;
                 }
+                if !walks.allows(now) {
+                    self.unreadable.insert(process, walk::TOO_OFTEN.into());
+                    return None;
+                }
+                let begin = Instant::now();
                 let mappings = memory.mappings(process.tgid).ok()?.unwrap_or_default();
+                let took = Nanos(begin.elapsed().as_nanos() as u64);
+                walks.spend(now, Nanos(now.0 + took.0));
                 let stays = |mapping: &&Mapping| mapping.policy != "default" || mapping.huge;
                 let kept = mappings.iter().filter(stays).map(|mapping| {
                     let own = residence::unseen(mapping).map(|_| mapping.nodes.clone());
                     (mapping.start, own.unwrap_or_default())
                 });
-                let until = Nanos(now.0 + age.clamp(POLICIES_AGE.0, POLICIES_AGE.1).0);
+                let age = age.clamp(POLICIES_AGE.0, POLICIES_AGE.1).0;
+                let until = Nanos(now.0 + age.max(took.0 * walk::ALL_PART));
                 new.insert((until, kept.collect()))
             }
         };
@@ -91,12 +100,12 @@ impl Policies {
     }
 }
 
-/// Fills in regions and faults per node; calls `beat` for each process.
+/// Fills in regions and faults per node; calls `beat` for each process, and walks what the budget allows.
 pub fn fill(
     memory: &mut (impl Memory + ?Sized),
     snapshot: &mut Snapshot,
     policies: &mut Policies,
-    beat: &mut dyn FnMut(),
+    (walks, beat): Pace<'_>,
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
     policies.unreadable.clear();
@@ -112,7 +121,9 @@ pub fn fill(
             }
             ranges => ranges?.unwrap_or_default(),
         };
-        let Some(kept) = policies.of(memory, process, snapshot.time, age) else { continue };
+        let Some(kept) = policies.of(memory, process, (snapshot.time, age), walks) else {
+            continue;
+        };
         let page = snapshot.page_size;
         let staying = kept.iter().filter(|(_, nodes)| !nodes.is_empty()).map(|(&start, nodes)| {
             let all = Bytes(nodes.iter().map(|(_, bytes)| bytes.0).sum());

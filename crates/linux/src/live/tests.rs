@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
-use numaherd_model::{Access, AccessSource, Change};
+use numaherd_model::{Access, AccessSource, Action, Bytes, Change, Outcome, Reason, RegionId};
 
 use super::*;
 use crate::process::TaskReader;
@@ -243,4 +243,44 @@ fn an_empty_map_tells_nothing_and_none_at_all_that_the_process_has_ended() {
         "1000-3000 rw-p 00000000 00:00 0 \n5000-6000 rw-p 00000000 00:00 0 \n",
     );
     assert_eq!(machine.mapped(process), Some(vec![0x1000..0x3000, 0x5000..0x6000]));
+}
+
+/// What several map is moved by way of one of them, and another may have locked it.
+#[test]
+fn shared_memory_stays_if_anybody_who_maps_it_has_it_stay() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+    let start = 0x7f00_0000_0000;
+    for tgid in [7, 8] {
+        put(
+            &format!("proc/{tgid}/maps"),
+            "7f0000000000-7f0000200000 rw-s 00000000 00:01 9 /dev/shm/x\n",
+        );
+    }
+    let process = |tgid| ProcessId { tgid, start: 1 };
+    let action = Action::MovePages {
+        region: RegionId { process: process(7), start },
+        len: Bytes(2 << 20),
+        to: NodeId(1),
+        pages: Pages(512),
+        reason: Reason::UsersThere { permille: 1000 },
+    };
+    let left = |locked: u64, shared| {
+        put("proc/8/status", &format!("VmLck:\t{locked} kB\nVmRSS:\t4096 kB\n"));
+        let mut machine = looking(Vec::new(), None);
+        machine.system = Box::new(Running::new(root.path()));
+        let objects = machine.objects.as_mut().unwrap();
+        let both = [7, 8].map(process).into();
+        objects.common(machine.system.as_mut(), &both, Nanos(0)).unwrap();
+        let mut outcomes = [Outcome::Done { moved: Pages(0) }];
+        let to = migrate::Destination { node: NodeId(1), shared, reserve: false };
+        let mut moves = BTreeMap::from([(to, vec![0])]);
+        machine.leave_shared(&[&action], process(7), &mut moves, &mut outcomes);
+        assert_eq!(moves[&to].is_empty(), outcomes[0] != Outcome::Done { moved: Pages(0) });
+        outcomes[0].clone()
+    };
+    let told = format!("{:?}", left(4096, true));
+    assert!(told.contains("process 8 maps it too: much of its memory is locked"), "{told}");
+    let done = Outcome::Done { moved: Pages(0) };
+    assert_eq!([left(0, true), left(4096, false)], [done.clone(), done]);
 }

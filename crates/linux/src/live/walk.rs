@@ -5,32 +5,70 @@
 //! page fault waits behind those. It lets go between two mappings where little is read at a time, as we do, so that what
 //! counts is the longest one. A huge page is counted as fast as a base page.
 //!
-//! Example: a database with 500 GiB of base pages in one mapping would wait for three seconds at the least. Its
+//! All walks together have one budget: five hundred processes that map one large segment are five hundred walks of it.
+//!
+//! Example: a database with 500 GiB of base pages in one mapping would wait for three seconds at the least, or for eight. Its
 //! mappings are not read; with 500 GiB of huge pages or in mappings of 1 GiB they are.
 
-use numaherd_model::Bytes;
+use numaherd_model::{Bytes, Nanos};
 
 use crate::sys::pages;
 use crate::system::Memory;
 
 /// Base pages of one mapping that may be walked. Measured: 22 ns each for pages that lie one after the other (median of
-/// three walks over 4 GiB on a development machine), so that it is a tenth of a second; where they lie anywhere it
-/// may be three times as long.
+/// three walks over 4 GiB on an idle development machine), so that it is a tenth of a second; and on a virtual machine with
+/// both CPUs busy, at the lowest priority, 57 to 128 ns each (medians of seven walks over 1 and 4 GiB) and 114 to 144 ns
+/// where pages lie anywhere: half a second.
 const MOST_PAGES: u64 = 4 << 20;
+
+/// Which part of one CPU's time all walks of all processes may take. Guessed.
+pub const ALL_PART: u64 = 50;
+
+/// Time of walks that may be done in a row where there were none for long, as at the start of sixty ranks of 10 ms. Guessed:
+/// others wait so long for us.
+const IN_A_ROW: Nanos = Nanos(500_000_000);
+
+/// What walks of all processes cost so far.
+#[derive(Debug, Default)]
+pub struct Budget {
+    /// When all is paid for.
+    paid: Nanos,
+}
+
+impl Budget {
+    /// Whether there may be another one.
+    pub fn allows(&self, now: Nanos) -> bool {
+        self.paid.since(now).0 < IN_A_ROW.0 * ALL_PART
+    }
+
+    /// One was from `begin` to `end`.
+    pub fn spend(&mut self, begin: Nanos, end: Nanos) {
+        self.paid = Nanos(self.paid.0.max(end.0) + end.since(begin).0 * ALL_PART);
+    }
+}
+
+/// The budget, and what is called between two processes: others are not to wait for all of them.
+pub type Pace<'a> = (&'a mut Budget, &'a mut dyn FnMut());
 
 /// Why a process's mappings are not read.
 pub const TOO_LONG: &str = "reading the policies of its memory would hold up its threads: too much is in base pages of one mapping";
 
+/// Why they are read later.
+pub const TOO_OFTEN: &str =
+    "reading the policies of its memory has to wait: others took all the time there is for that";
+
 /// Whether a process with so much resident memory would be held up for long, as far as can be told at no cost to it.
 pub fn is_too_long(memory: &mut (impl Memory + ?Sized), tgid: u32, resident: Bytes) -> bool {
-    let pages = |bytes: Bytes| bytes.pages(pages::size()).0;
-    let resident = pages(resident);
-    if resident <= MOST_PAGES || !memory.is_mostly_base() {
+    if resident.pages(pages::size()).0 <= MOST_PAGES || !memory.is_mostly_base() {
         return false;
     }
     let mapped = memory.mapped(tgid).ok().flatten().unwrap_or_default();
-    let longest = mapped.iter().map(|range| pages(Bytes(range.end - range.start))).max();
-    longest.is_some_and(|longest| longest.min(resident) > MOST_PAGES)
+    mapped.iter().any(|range| is_long(Bytes(range.end - range.start)))
+}
+
+/// Whether a mapping is longer than may be walked, if all of it is there.
+pub fn is_long(len: Bytes) -> bool {
+    len.pages(pages::size()).0 > MOST_PAGES
 }
 
 #[cfg(test)]
@@ -69,7 +107,9 @@ mod tests {
         let id = ProcessId { tgid: 7, start: 1 };
         let hidden = |huge, lengths: &[u64]| {
             let mut system = process(folder.path(), all, (all, huge), lengths);
-            Aside::default().hidden(&mut system, id, Nanos(1)).map(|hidden| hidden.cause)
+            Aside::default()
+                .hidden(&mut system, id, Nanos(1), &mut Budget::default())
+                .map(|hidden| hidden.cause)
         };
         // A process that is as old as the machine, which is young where tests run.
         if system::age(&mut Running::new(folder.path()), 1) > Nanos(2 * MOST_PAGES * 100 * 500) {
@@ -77,6 +117,29 @@ mod tests {
             assert_eq!(hidden(all, &[all]), Some(Unseen::Policy));
         }
         assert_eq!(hidden(0, &[all]), None);
+    }
+
+    /// As of a database with 500 processes that map one segment of 8 GiB.
+    #[test]
+    fn all_walks_together_take_a_part_of_one_cpu() {
+        let mut budget = Budget::default();
+        let ms = 1_000_000;
+        let mut walks = |from: u64, to: u64| {
+            let mut now = from * 1000 * ms;
+            let mut walked = 0;
+            while now < to * 1000 * ms {
+                if budget.allows(Nanos(now)) {
+                    budget.spend(Nanos(now), Nanos(now + 100 * ms));
+                    walked += 1;
+                }
+                now += 100 * ms;
+            }
+            walked
+        };
+        // Five at once and one every 5 s since: each is 100 ms.
+        assert_eq!(walks(1000, 1001), 6);
+        let hour = walks(1001, 4601);
+        assert!((719..=721).contains(&hour), "{hour}");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! memory that is its own and can be moved without a say of anyone else; and what it maps shared and
 //! writable, which others may map too. And which addresses it maps at all.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::ops;
 use std::path::Path;
 
@@ -90,6 +92,18 @@ pub fn read_layout(root: &Path, tgid: u32) -> Result<Option<Layout>, ReadError> 
         }
     };
     Ok(each_line(root, tgid, take)?.map(|()| layout))
+}
+
+/// How long the first mapping is, which costs one line; None where that cannot be told.
+pub(crate) fn first_len(root: &Path, tgid: u32) -> Option<Bytes> {
+    // Two addresses fit.
+    let mut head = [0; 64];
+    let path = root.join(format!("proc/{tgid}/maps"));
+    let len = File::open(path).and_then(|mut file| file.read(&mut head)).ok()?;
+    let text = String::from_utf8_lossy(&head[..len]);
+    let (start, end) = text.split(' ').next()?.split_once('-')?;
+    let of = |address| u64::from_str_radix(address, 16).ok();
+    Some(Bytes(of(end)?.checked_sub(of(start)?)?))
 }
 
 fn add(mapped: &mut Vec<ops::Range<u64>>, line: &Line) {

@@ -21,6 +21,8 @@ pub enum Unseen {
     Hugetlb,
     /// Their owner gave them a memory policy.
     Policy,
+    /// They never did, and their mapping is too long to be asked for its policy.
+    Silent,
 }
 
 impl Unseen {
@@ -30,6 +32,9 @@ impl Unseen {
         match self {
             Unseen::Hugetlb => "huge pages of the reserve",
             Unseen::Policy => "memory with a policy of its owner's",
+            Unseen::Silent => {
+                "in a mapping that took no faults, as with a policy of its owner's, and is too long to be asked for it"
+            }
         }
     }
 }

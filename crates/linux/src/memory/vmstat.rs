@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use crate::file::{Buffer, ReadError};
+use crate::file::{Buffer, ReadError, text_if_present};
 
 /// The counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +41,14 @@ impl VmCounters {
             pgmigrate_fail: minus(self.pgmigrate_fail, earlier.pgmigrate_fail),
         }
     }
+}
+
+/// Huge pages that were split since there was no free one where they were moved to (5.9); None where the kernel does not
+/// say.
+pub(crate) fn huge_splits(root: &Path) -> Option<u64> {
+    let text = text_if_present(&root.join("proc/vmstat")).ok()??;
+    let count = text.lines().find_map(|line| line.strip_prefix("thp_migration_split "));
+    count?.trim().parse().ok()
 }
 
 /// Reads the counters.

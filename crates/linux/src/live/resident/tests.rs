@@ -76,7 +76,12 @@ fn filled(maps: &str, scene: &Scene) -> Result<Snapshot, ReadError> {
     std::fs::write(folder.join("maps"), maps).unwrap();
     let mut snapshot = scene.snapshot();
     let mut memory = MadeUp(root.path(), false);
-    fill(&mut memory, &mut snapshot, &mut Policies::default(), &mut || {})?;
+    fill(
+        &mut memory,
+        &mut snapshot,
+        &mut Policies::default(),
+        (&mut Budget::default(), &mut || {}),
+    )?;
     Ok(snapshot)
 }
 
@@ -149,7 +154,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let mut snapshot = two_of_three().snapshot();
     let mut memory = MadeUp(root.path(), false);
     let mut known = Policies::default();
-    fill(&mut memory, &mut snapshot, &mut known, &mut || {}).unwrap();
+    fill(&mut memory, &mut snapshot, &mut known, (&mut Budget::default(), &mut || {})).unwrap();
     let told = |region: &Region| (region.id.start, region.pages.clone(), region.stays);
     let on = |node: u32, pages: u64| vec![(NodeId(node), Pages(pages))];
     let expected = [
@@ -163,7 +168,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let mut stay_after = |ms: u64| {
         let mut snapshot = two_of_three().snapshot();
         snapshot.time.0 += ms * 1_000_000;
-        fill(&mut memory, &mut snapshot, &mut known, &mut || {}).unwrap();
+        fill(&mut memory, &mut snapshot, &mut known, (&mut Budget::default(), &mut || {})).unwrap();
         snapshot.regions.iter().filter(|region| region.stays).count()
     };
     assert_eq!([9_000, 11_000].map(&mut stay_after), [2, 0]);
@@ -175,7 +180,7 @@ fn memory_with_a_policy_of_its_own_or_of_the_reserve_stays() {
     let mut stay_after = |ms: u64| {
         let mut snapshot = young.clone();
         snapshot.time.0 += ms * 1_000_000;
-        fill(&mut memory, &mut snapshot, &mut known, &mut || {}).unwrap();
+        fill(&mut memory, &mut snapshot, &mut known, (&mut Budget::default(), &mut || {})).unwrap();
         std::fs::write(folder.join("numa_maps"), "").unwrap();
         snapshot.regions.iter().filter(|region| region.stays).count()
     };
@@ -187,10 +192,22 @@ fn whose_memory_may_not_be_read_is_left_alone_and_the_others_are_looked_after() 
     let root = tempfile::tempdir().unwrap();
     let mut snapshot = two_of_three().snapshot();
     let mut policies = Policies::default();
-    fill(&mut MadeUp(root.path(), true), &mut snapshot, &mut policies, &mut || {}).unwrap();
+    fill(
+        &mut MadeUp(root.path(), true),
+        &mut snapshot,
+        &mut policies,
+        (&mut Budget::default(), &mut || {}),
+    )
+    .unwrap();
     assert!(snapshot.regions.is_empty());
     assert!(policies.unreadable[&PROCESS].contains("/proc/1/maps"), "{policies:?}");
-    fill(&mut MadeUp(root.path(), false), &mut snapshot, &mut policies, &mut || {}).unwrap();
+    fill(
+        &mut MadeUp(root.path(), false),
+        &mut snapshot,
+        &mut policies,
+        (&mut Budget::default(), &mut || {}),
+    )
+    .unwrap();
     assert!(policies.unreadable.is_empty(), "it may be readable by now");
 }
 
@@ -221,11 +238,30 @@ fn whoever_has_grown_is_read_no_more() {
         put("proc/1/maps", &format!("10000000000-{end:x} rw-p 00000000 00:00 0 \n"));
         let mut memory = crate::system::Running::new(root.path());
         let (now, age) = (Nanos(second * 1_000_000_000), Nanos(u64::MAX));
-        let read = policies.of(&mut memory, PROCESS, now, age).is_some();
+        let read = policies.of(&mut memory, PROCESS, (now, age), &mut Budget::default()).is_some();
         (read, policies.unreadable.contains_key(&PROCESS))
     };
     // Where pages are large, a mapping has fewer.
     let much = 17 * crate::sys::pages::size().0 / 4096;
     assert_eq!([is_read(1, 0), is_read(much, 9)], [(true, false); 2]);
     assert_eq!(is_read(much, 10), (false, true));
+}
+
+#[test]
+fn policies_that_there_is_no_time_to_read_are_read_later() {
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| crate::testing::put(root.path(), path, text);
+    put("proc/1/numa_maps", "10000000000 default anon=9 N0=9 kernelpagesize_kB=4\n");
+    let mut memory = crate::system::Running::new(root.path());
+    let mut policies = Policies::default();
+    let mut walks = Budget::default();
+    // Paid for after 50 s, of which 25 may be ahead.
+    walks.spend(Nanos(0), Nanos(1_000_000_000));
+    let mut is_read = |second: u64| {
+        policies.unreadable.clear();
+        let now = Nanos(second * 1_000_000_000);
+        let read = policies.of(&mut memory, PROCESS, (now, now), &mut walks).is_some();
+        (read, policies.unreadable.contains_key(&PROCESS))
+    };
+    assert_eq!([is_read(20), is_read(27)], [(false, true), (true, false)]);
 }
