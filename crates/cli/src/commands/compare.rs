@@ -60,7 +60,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         }
         // It says first what it is in for, and whether it will do.
         On::Host | On::Sim(_) => {
-            let host = HostSite::new(args)?;
+            let host = HostSite::new(args, &interrupted)?;
             (Results::create(args)?, Box::new(host))
         }
     };
