@@ -49,7 +49,7 @@ pub fn end_with_us(command: &mut Command) {
     unsafe { command.pre_exec(follow) };
 }
 
-/// This process is told to end (SIGTERM) when whoever started it has ended; at once where that is so already.
+/// This process is told to end (SIGTERM) when whoever started it has ended from now on.
 ///
 /// # Errors
 /// The kernel refuses it.
