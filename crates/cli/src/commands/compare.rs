@@ -105,6 +105,7 @@ fn comparison(args: &Compare, site: &dyn Site, cells: &[Cell]) -> Comparison {
         },
         seed: args.seed,
         dilation: site.dilation(),
+        parameters: cells.first().and_then(|cell| cell.parameters.clone()),
         until: args.until.map(|width| Until::of(width, &placements)),
         placements,
         numad_interval_seconds: args
@@ -126,6 +127,12 @@ fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
     let then: Comparison = serde_json::from_str(&text)
         .with_context(|| format!("--against {file} is no result of compare -o json"))?;
     against::same_workload(&args.subject.name(), &then).with_context(failed)?;
+    // Of the simulator's nothing is known.
+    if let (Some(measured), false) = (&then.parameters, matches!(args.on, On::Sim(_))) {
+        // How many threads there are by default the machine will tell.
+        let threads = args.given.threads.unwrap_or(measured.threads);
+        against::same_parameters(&args.workload()?.told(threads), &then).with_context(failed)?;
+    }
     Ok((file, then))
 }
 
@@ -165,7 +172,8 @@ fn measure(
             progress.begin(run, placement);
             let (measured, counted) = in_time(site, &cell_arguments(args, placement, run)?)?;
             let moves = measured.moves_by_numad;
-            let cell = cell(placement, run, measured, counted);
+            let told = args.workload()?.told(measured.bench.threads);
+            let cell = Cell { parameters: Some(told), ..cell(placement, run, measured, counted) };
             progress.end(&cell);
             if let Some(moves) = moves {
                 say!(
@@ -245,6 +253,7 @@ fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Co
         late_share: counted.as_ref().map(|counted| counted.late_share),
         instructions: counted.as_ref().map(|counted| counted.instructions),
         cpus: counted.map_or_else(Vec::new, |counted| counted.cpus),
+        parameters: None,
     }
 }
 
