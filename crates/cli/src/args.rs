@@ -238,6 +238,9 @@ pub struct Bench {
     /// One process of a workload that has several
     #[arg(long, hide = true)]
     pub part: Option<usize>,
+    /// End when whoever started it has ended
+    #[arg(long, hide = true)]
+    pub with_parent: bool,
 }
 
 #[derive(Args)]

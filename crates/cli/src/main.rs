@@ -7,6 +7,7 @@
 mod output;
 
 mod args;
+mod awaited;
 mod commands;
 mod drop_in;
 mod estimate;
@@ -116,9 +117,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     if matches!(command, Command::Policy(_) | Command::Memtoy(_) | Command::Manual(_)) {
         signal::end_with_the_pipe();
     }
-    // These take long, and have nothing to put back either. A bench of several processes speaks once.
+    // These take long, and have nothing to put back either. A bench of several processes speaks once, and of a
+    // comparison nobody but it.
     if matches!(command, Command::Simulate(_) | Command::Reproduce(_) | Command::Calibrate(_))
-        || matches!(&command, Command::Bench(args) if args.part.is_none())
+        || matches!(&command, Command::Bench(args) if args.part.is_none() && !args.with_parent)
     {
         signal::end_with_a_word();
     }

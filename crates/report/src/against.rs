@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::interval::{self, Interval};
-use crate::{Comparison, PlacementResult};
+use crate::{Comparison, Parameters, PlacementResult};
 
 /// Why two comparisons cannot be set beside each other.
 #[derive(Debug, thiserror::Error)]
@@ -20,6 +20,14 @@ pub enum AgainstError {
         now: String,
         /// The earlier one's.
         then: String,
+    },
+    /// They are of the same workload, told something else.
+    #[error("it was measured with {then}, and this one is with {now}: they do not compare")]
+    Parameters {
+        /// This one's.
+        now: Box<Parameters>,
+        /// The earlier one's.
+        then: Box<Parameters>,
     },
     /// Nothing to compare.
     #[error("it has no placement in common with this one that has a ratio to bind")]
@@ -64,6 +72,9 @@ pub fn set_beside(
     file: &str,
 ) -> Result<Against, AgainstError> {
     same_workload(&now.workload, then)?;
+    if let Some(parameters) = &now.parameters {
+        same_parameters(parameters, then)?;
+    }
     let difference = |now: &PlacementResult| {
         let then = then.placement(&now.name)?;
         let (ratio, ratio_then) = now.ratio_to_bind.zip(then.ratio_to_bind)?;
@@ -97,10 +108,38 @@ pub fn same_workload(workload: &str, then: &Comparison) -> Result<(), AgainstErr
     Err(AgainstError::Workload { now: workload.into(), then: then.workload.clone() })
 }
 
+/// An error if `then` is known to be of other parameters.
+///
+/// # Errors
+/// It is.
+pub fn same_parameters(now: &Parameters, then: &Comparison) -> Result<(), AgainstError> {
+    match &then.parameters {
+        Some(then) if then != now => {
+            let (now, then) = (Box::new(now.clone()), Box::new(then.clone()));
+            Err(AgainstError::Parameters { now, then })
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::comparison::tests::{cell, comparison};
+    use crate::comparison::tests::{cell, comparison, parameters};
+
+    #[test]
+    fn what_was_measured_with_other_parameters_is_refused() {
+        let with = |parameters| Comparison { parameters, ..measured(6, 15.0) };
+        let (eight, four) = (with(Some(parameters(8))), with(Some(parameters(4))));
+        let error = set_beside(&eight, &four, "f").unwrap_err().to_string();
+        assert!(
+            error.contains("with --threads 4 --size") && error.contains("with --threads 8"),
+            "{error}"
+        );
+        assert!(set_beside(&eight, &eight, "f").is_ok());
+        assert!(set_beside(&eight, &with(None), "f").is_ok(), "nothing is known");
+        assert!(set_beside(&with(None), &eight, "f").is_ok());
+    }
 
     fn measured(rounds: u32, off: f64) -> Comparison {
         let cells: Vec<_> =

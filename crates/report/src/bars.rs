@@ -5,6 +5,8 @@
 //! *surely* if all of its 95 % interval is, *unsure* if only the figure is or only a part of the
 //! interval. What was not measured has no bar.
 
+use std::collections::BTreeMap;
+
 use crate::interval::{self, Interval};
 use crate::{Comparison, PlacementResult, Spread};
 
@@ -42,10 +44,24 @@ pub struct Bar {
 }
 
 /// The bars of some comparisons, all of the same workload and machine: each of the rounds of those that measured what
-/// it takes.
+/// it takes, those with other parameters apart. What was measured before parameters were written down is one of these.
 #[must_use]
 pub fn of(comparisons: &[&Comparison]) -> Vec<Bar> {
-    OURS.iter().flat_map(|ours| of_one(comparisons, ours)).collect()
+    let told = |comparison: &Comparison| comparison.parameters.as_ref().map(ToString::to_string);
+    let mut by_parameters: BTreeMap<Option<String>, Vec<&Comparison>> = BTreeMap::new();
+    for comparison in comparisons {
+        by_parameters.entry(told(comparison)).or_default().push(comparison);
+    }
+    let is_one = by_parameters.len() == 1;
+    let mut bars = Vec::new();
+    for (parameters, comparisons) in by_parameters {
+        let mut some: Vec<Bar> = OURS.iter().flat_map(|ours| of_one(&comparisons, ours)).collect();
+        if let Some(told) = parameters.filter(|_| !is_one) {
+            some.iter_mut().for_each(|bar| bar.of += &format!(" `{told}`"));
+        }
+        bars.append(&mut some);
+    }
+    bars
 }
 
 /// Those of one of ours.
@@ -175,7 +191,7 @@ pub fn table(comparisons: &[Comparison]) -> String {
 mod tests {
     use super::*;
     use crate::Cell;
-    use crate::comparison::tests::{cell, comparison};
+    use crate::comparison::tests::{cell, comparison, parameters};
 
     fn compared(workload: &str, seconds: &[(&str, f64)], rounds: u32) -> Comparison {
         let names: Vec<String> = seconds.iter().map(|(name, _)| (*name).to_string()).collect();
@@ -241,6 +257,21 @@ mod tests {
         let table = table(&[few(10.1, 3), compared("numa01", &[("bind", 10.0)], 1), few(10.3, 3)]);
         assert_eq!(table.lines().count(), 3, "{table}");
         assert!(table.contains("| 1.020 | 1.010–1.030 | 6 |"), "{table}");
+    }
+
+    #[test]
+    fn rounds_with_other_parameters_are_counted_apart() {
+        let with = |parameters, herd, rounds| {
+            let compared = compared("numa02", &[("bind", 10.0), ("herd", herd)], rounds);
+            Comparison { parameters, ..compared }
+        };
+        let (old, eight) = (with(None, 10.1, 2), with(Some(parameters(8)), 10.2, 3));
+        let bars = of(&[&eight, &old, &with(Some(parameters(8)), 10.2, 1)]);
+        assert_eq!(bars.iter().map(|bar| bar.rounds).collect::<Vec<_>>(), [2, 4]);
+        assert_eq!(bars[0].of, "numa02 on lab:2x4");
+        assert!(bars[1].of.starts_with("numa02 on lab:2x4 `--threads 8 --size"), "{bars:?}");
+        // Where all are known to be alike nothing needs to be told apart.
+        assert_eq!(of(&[&eight])[0].of, "numa02 on lab:2x4");
     }
 
     #[test]

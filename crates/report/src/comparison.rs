@@ -6,7 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::interval::{self, Interval};
-use crate::{Against, Series, Spread};
+use crate::{Against, Parameters, Series, Spread};
 
 /// One run under one placement: a line of the results file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,6 +44,9 @@ pub struct Cell {
     /// What each CPU did in the timed part, where it is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpus: Vec<CpuCounts>,
+    /// What the workload was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Parameters>,
 }
 
 /// What one emulated CPU did.
@@ -141,6 +144,9 @@ pub struct Comparison {
     pub seed: u64,
     /// Real seconds per second of the machine; 1 on a host, 0 in the simulator.
     pub dilation: f64,
+    /// What the workload was told, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<Parameters>,
     /// How narrow the intervals were to be, and whether they are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
@@ -298,6 +304,19 @@ pub(crate) mod tests {
             late_share: Some(seconds / 1000.0),
             instructions: None,
             cpus: Vec::new(),
+            parameters: None,
+        }
+    }
+
+    pub fn parameters(threads: usize) -> Parameters {
+        Parameters {
+            threads,
+            processes: None,
+            size_bytes: 64 << 20,
+            loops: Some(160),
+            seconds: None,
+            thp: None,
+            start: "first-touch".into(),
         }
     }
 
@@ -316,6 +335,7 @@ pub(crate) mod tests {
             runs: 3,
             seed: 1,
             dilation: 4.0,
+            parameters: None,
             until: None,
             placements: Comparison::placements(&names, &cells),
             numad_interval_seconds: None,
@@ -379,6 +399,20 @@ pub(crate) mod tests {
         let all = Comparison::placements(&names, &cells);
         assert!(!until(&all, 0.01).reached && until(&all, 0.01).widest > Some(0.01));
         assert!(until(&all, 0.1).reached, "{:?}", until(&all, 0.1));
+    }
+
+    #[test]
+    fn what_was_written_before_parameters_were_is_read_and_written_as_it_was() {
+        let old = serde_json::to_string(&comparison()).unwrap();
+        assert!(!old.contains("parameters"), "{old}");
+        assert_eq!(serde_json::from_str::<Comparison>(&old).unwrap(), comparison());
+        let new = Comparison { parameters: Some(parameters(8)), ..comparison() };
+        let text = serde_json::to_string(&new).unwrap();
+        assert!(
+            text.contains(r#""parameters":{"threads":8,"size_bytes":67108864,"loops":160,"#),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Comparison>(&text).unwrap(), new);
     }
 
     #[test]

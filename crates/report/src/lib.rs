@@ -31,6 +31,7 @@ pub mod listing;
 pub mod matrix;
 pub mod moving;
 pub mod nodes;
+pub mod parameters;
 pub mod series;
 pub mod spread;
 pub mod text;
@@ -43,5 +44,6 @@ pub use comparison::{
 pub use listing::Listing;
 pub use matrix::{Figure, Matrices, Stated};
 pub use moving::Moving;
+pub use parameters::Parameters;
 pub use series::Series;
 pub use spread::Spread;

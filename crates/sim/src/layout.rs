@@ -3,7 +3,8 @@
 //! Processes share the nodes out in order: process `i` of `p` gets nodes `i·n/p` up to
 //! `(i+1)·n/p`, at least one; likewise group `i` of threads that use memory together, of its process's nodes. A
 //! thread with memory of its own gets one of them, which gets as many as it has CPUs. A process or slice on
-//! `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the real workloads have it; so has what all threads of a process use, which is interleaved over the
+//! `h` of `n` nodes has its mirrored memory `max(h, n/2)` nodes further on, as the real workloads have it, and where these
+//! reach round to its own, on the others alone; so has what all threads of a process use, which is interleaved over the
 //! process's nodes. Only nodes with CPUs and memory are shared out.
 
 use crate::machine::Machine;
@@ -97,9 +98,9 @@ impl<'a> Layout<'a> {
         }
     }
 
-    /// Where memory of a part that runs on `homes` nodes lies instead of on `node`.
-    fn mirrored(&self, tied: Tie, node: usize, homes: usize) -> usize {
-        if tied == Tie::Inverse { mirror(&self.nodes, node, homes) } else { node }
+    /// Where a block lies of a part that runs on the nodes `home`, and with `bind` has it on `node`.
+    fn mirrored(&self, tied: Tie, node: usize, home: &[usize], block: usize) -> usize {
+        if tied == Tie::Inverse { mirror(&self.nodes, node, home, block) } else { node }
     }
 
     /// The node on which a block lies at the start; `slice` is the one that it is in, none in what
@@ -111,7 +112,7 @@ impl<'a> Layout<'a> {
         }
         if let Some(tied) = self.begins_tied() {
             let homes = slice.map_or_else(|| self.home.clone(), |slice| self.homes(slice));
-            return self.mirrored(tied, homes[block % homes.len()], homes.len());
+            return self.mirrored(tied, homes[block % homes.len()], &homes, block);
         }
         match self.process.start {
             Start::OneNode => self.nodes[0],
@@ -131,8 +132,10 @@ impl<'a> Layout<'a> {
         match (self.tied(users.start), users.start) {
             (Some(tied), _) => {
                 let all = users.nodes[block % users.nodes.len()];
-                let with = if users.is_sliced { users.owner } else { all };
-                self.mirrored(tied, with, if users.is_sliced { 1 } else { users.nodes.len() })
+                match users.is_sliced {
+                    true => self.mirrored(tied, users.owner, &[users.owner], block),
+                    false => self.mirrored(tied, all, users.nodes, block),
+                }
             }
             (_, Start::OneNode) => self.nodes[0],
             (_, Start::OwnThread) => users.owner,
@@ -161,25 +164,33 @@ pub(crate) fn homes(machine: &Machine) -> Vec<usize> {
     (0..machine.node.len()).filter(|&i| machine.node[i].is_home()).collect()
 }
 
-/// Of these nodes the one that mirrors `node`, of a part that runs on `homes` of them.
-fn mirror(nodes: &[usize], node: usize, homes: usize) -> usize {
+/// Of these nodes the one that mirrors `node` for the `nth` block of a part that runs on the nodes `home`.
+///
+/// Worked example: of 5 nodes a part on 2, 3 and 4 has its blocks in turn on 0, 1, 0; 0, 1, 1.
+fn mirror(nodes: &[usize], node: usize, home: &[usize], nth: usize) -> usize {
     let n = nodes.len();
     let at = nodes.iter().position(|known| *known == node).unwrap_or(0);
-    nodes[(at + homes.max(n / 2)) % n]
+    let beyond = nodes[(at + home.len().max(n / 2)) % n];
+    // Halves of an even number are each other's mirrors; the larger one of an odd number reaches round to itself.
+    if n.is_multiple_of(2) || !home.contains(&beyond) {
+        return beyond;
+    }
+    let apart: Vec<usize> = nodes.iter().copied().filter(|node| !home.contains(node)).collect();
+    if apart.is_empty() { beyond } else { apart[nth % apart.len()] }
 }
 
 /// The node on which a task has the `nth` block of a file that it fills while it is on node `from`: its policy is also
-/// that of the files it writes. Where it is tied, to how many nodes is asked.
+/// that of the files it writes. Where it is tied, to which nodes is asked.
 pub(crate) fn filled(
     machine: &Machine,
     tie: Tie,
     from: usize,
-    tied_to: impl FnOnce() -> usize,
+    tied_to: impl FnOnce() -> Vec<usize>,
     nth: usize,
 ) -> usize {
     match tie {
         Tie::Free | Tie::Bind => from,
-        Tie::Inverse => mirror(&homes(machine), from, tied_to()),
+        Tie::Inverse => mirror(&homes(machine), from, &tied_to(), nth),
         Tie::Interleave => {
             let nodes = homes(machine);
             nodes[nth % nodes.len()]
@@ -261,6 +272,19 @@ mod tests {
                     Some(vec![layout.memory(0, Some(thread), &[0; 4])])
                 );
             }
+        }
+        // What all threads of one of two processes use: on some other node, and on all others alike.
+        let mut whole = slices(4, 64, 1);
+        whole.process[0].bind = Bind::Process;
+        for (nodes, part) in (2..=8).flat_map(|nodes| [(nodes, 0), (nodes, 1)]) {
+            let machine = Machine::derived("n", &topology(nodes), None);
+            let layout = Layout::new(&machine, &whole.process[0], Tie::Inverse, (part, 2));
+            let mut blocks = vec![0; nodes as usize];
+            (0..840).for_each(|block| blocks[layout.memory(block, None, &[0; 4])] += 1);
+            let home = layout.thread(0).unwrap();
+            assert!(home.iter().all(|node| blocks[*node] == 0), "{nodes} nodes: {blocks:?}");
+            let on = blocks.iter().filter(|count| **count > 0).count();
+            assert!(blocks.iter().all(|count| [0, 840 / on].contains(count)), "{blocks:?}");
         }
         // The second of two processes on four nodes has nodes 2 and 3, two threads on each.
         let machine = Machine::derived("n", &topology(4), None);

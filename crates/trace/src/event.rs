@@ -3,7 +3,7 @@
 //! `t` is nanoseconds on the monotonic clock of the machine it happened on. Readers skip lines
 //! they cannot read (the last one may be torn) and refuse a newer version.
 
-use numaherd_model::{Action, Change, Nanos, Outcome, Waiting};
+use numaherd_model::{Action, Change, Nanos, Outcome, ProcessId, Waiting};
 use serde::{Deserialize, Serialize};
 
 /// Version of the schema.
@@ -56,6 +56,16 @@ pub enum Event {
         stirred: bool,
         /// Why nothing is decided yet, if so.
         waiting: Option<Waiting>,
+    },
+    /// A process is left alone from now on, or for another reason, or no longer. Only a run's log has it.
+    Aside {
+        /// Which.
+        process: ProcessId,
+        /// Its threads at that moment, not more than some thousands.
+        #[serde(default)]
+        tids: Vec<u32>,
+        /// Why; none where it is left alone no longer.
+        why: Option<String>,
     },
     /// All changes were undone, or are to be kept.
     End {
@@ -110,7 +120,7 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use numaherd_model::{ProcessId, TaskId};
+    use numaherd_model::TaskId;
 
     #[test]
     fn lines_come_back_and_a_torn_one_is_skipped() {
@@ -132,5 +142,19 @@ mod tests {
         let damaged = format!("{text}{}{text}{newer}{torn}", &text[1..]);
         assert_eq!(Line::read(&damaged).1, [2, 4]);
         assert_eq!(Line::read_all(&damaged).len(), 3);
+    }
+
+    /// Whoever does not know an event, as those before this one do not know `aside`, reads the lines about it.
+    #[test]
+    fn an_unknown_event_is_one_line_that_cannot_be_read() {
+        let process = ProcessId { tgid: 4, start: 3 };
+        let event =
+            Event::Aside { process, tids: vec![4, 5], why: Some("its memory is locked".into()) };
+        let text = Line { v: VERSION, t: Nanos(1), event: event.clone() }.text().unwrap();
+        assert!(text.contains(r#""event":"aside","process":{"tgid":4,"start":3}"#), "{text}");
+        assert_eq!(Line::read_all(&text)[0].event, event);
+        let end = Line { v: VERSION, t: Nanos(2), event: Event::End { kept: false } };
+        let later = text.replace("aside", "of-a-later-version") + &end.text().unwrap();
+        assert_eq!(Line::read(&later), (vec![end], vec![1]));
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::span::Span;
+use crate::team::{Member, start_all};
 use crate::{WorkloadError, slice, sys, system};
 
 const LINE_BYTES: usize = 64;
@@ -32,7 +33,7 @@ pub enum Direction {
 /// Bytes a second that threads on `cpus` move together, over the first `bytes` of the span.
 ///
 /// # Errors
-/// A thread cannot be pinned.
+/// A thread cannot be started or pinned.
 pub fn sample(
     span: &Span,
     bytes: usize,
@@ -43,7 +44,7 @@ pub fn sample(
     std::thread::scope(|scope| {
         let member = |(index, &cpu): (usize, &u32)| {
             let part = slice(bytes, cpus.len(), index);
-            scope.spawn(move || {
+            move || {
                 let pinned = sys::set_affinity(&[cpu]);
                 ready.wait();
                 // A thread that could not be pinned must still pass the barrier.
@@ -52,16 +53,16 @@ pub fn sample(
                     let moved = turn(span, part, direction, stop);
                     moved as f64 / (sys::monotonic_ns() - start_ns).max(1) as f64 * 1e9
                 })
-            })
+            }
         };
-        let members: Vec<_> = cpus.iter().enumerate().map(member).collect();
+        let members = start_all(scope, cpus.iter().enumerate().map(member))?;
         ready.wait();
         std::thread::sleep(SAMPLE);
         stop.store(true, Ordering::Relaxed);
-        let join = |m: std::thread::ScopedJoinHandle<'_, std::io::Result<f64>>| {
+        let join = |m: Member<'_, std::io::Result<f64>>| {
             m.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
-        let rates: std::io::Result<Vec<f64>> = members.into_iter().map(join).collect();
+        let rates: std::io::Result<Vec<f64>> = members.into_iter().filter_map(join).collect();
         Ok(rates.map_err(system("cannot pin a thread to its CPU"))?.into_iter().sum())
     })
 }

@@ -196,6 +196,18 @@ impl Kind {
         if self == Kind::Hugetlb { hugetlb::pages_per_node(size_bytes) } else { 0 }
     }
 
+    /// Memory of all its processes together, those that `forks` starts at a time included, and what is reserved.
+    #[must_use]
+    pub fn memory_bytes(self, params: &Params, layout: &Layout) -> usize {
+        let shares = match self {
+            Kind::Forks => params.threads,
+            // Reserved on every node.
+            Kind::Hugetlb => layout.nodes.len(),
+            _ => self.processes(params, layout),
+        };
+        params.size_bytes.saturating_mul(shares)
+    }
+
     /// Runs it.
     ///
     /// # Errors
@@ -279,6 +291,23 @@ mod tests {
             let times = if kind == Kind::Phases { 12 } else { 6 };
             assert_eq!(whole.loops, quick.loops * times);
         }
+    }
+
+    #[test]
+    fn memory_is_that_of_all_processes() {
+        let node = |id| crate::LayoutNode { id, cpus: vec![id] };
+        let layout = Layout { nodes: (0..4).map(node).collect() };
+        let of = |kind: Kind| kind.memory_bytes(&params(8, 1 << 20, 1), &layout) >> 20;
+        let kinds = [
+            Kind::Numa02,
+            Kind::Numa01,
+            Kind::Overcommit,
+            Kind::JbbLike,
+            Kind::Hugetlb,
+            Kind::Forks,
+        ];
+        assert_eq!(kinds.map(of), [1, 2, 3, 4, 4, 8]);
+        assert_eq!(Kind::Numa01.memory_bytes(&params(8, usize::MAX, 1), &layout), usize::MAX);
     }
 
     #[test]

@@ -5,12 +5,15 @@
 //! monotonic clock (which processes share), and says `ended` and its harvest.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::job::Job;
 use crate::tally::{Harvest, Measured, garbled};
 use crate::{Setting, Unit, WorkloadError, marker, sys, system};
+
+/// How long a process that has closed its output may take to end. Guessed.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs a workload of `count` processes.
 pub fn run(setting: &Setting, count: usize, unit: Unit) -> Result<Measured, WorkloadError> {
@@ -91,12 +94,28 @@ impl Part {
         match line.trim().strip_prefix(word) {
             Some(rest) => Ok(rest.to_string()),
             None => {
-                let problem = match self.child.wait() {
-                    Ok(status) => format!("ended with {status} before it was {word}"),
-                    Err(e) => e.to_string(),
+                let problem = match self
+                    .ended(&line)
+                    .map_err(system("cannot wait for a process of the workload"))?
+                {
+                    Some(status) => format!("ended with {status} before it was {word}"),
+                    None => format!("said {:?} before it was {word}", line.trim()),
                 };
                 Err(WorkloadError::Process { index: self.index, problem })
             }
+        }
+    }
+
+    /// How it ended, after a line that is not the one expected. It may as well live on and wait for us: only one whose
+    /// output is closed is waited for, and not for ever.
+    fn ended(&mut self, line: &str) -> std::io::Result<Option<ExitStatus>> {
+        let begin = Instant::now();
+        loop {
+            let status = self.child.try_wait()?;
+            if status.is_some() || !line.is_empty() || begin.elapsed() > PATIENCE {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 
@@ -150,6 +169,17 @@ mod tests {
     fn a_process_that_fails_is_named() {
         let error = error_with(&|_| Command::new("false"));
         assert!(error.contains("process 0") && error.contains("before it was ready"), "{error}");
+    }
+
+    /// It hears nothing more from us, and would wait for ever.
+    #[test]
+    fn a_process_that_says_something_else_and_lives_on_is_not_waited_for() {
+        let error = error_with(&|_| {
+            let mut command = Command::new("sh");
+            command.args(["-c", "echo well; read go"]);
+            command
+        });
+        assert!(error.contains("process 0") && error.contains("said \"well\""), "{error}");
     }
 
     #[test]

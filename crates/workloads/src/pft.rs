@@ -10,11 +10,15 @@
 //! measured with; options and columns are theirs.
 
 use std::sync::Barrier;
+use std::time::Duration;
 
-use crate::{WorkloadError, sys, system};
+use crate::{WorkloadError, sys, system, team};
 
 /// Bytes per cache line.
 const LINE_BYTES: usize = 64;
+/// How often it is looked whether processes that are to begin together are all there. Chosen: a process takes about as
+/// long to start.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +112,7 @@ pub fn run(pft: &Pft, cpus: &[u32]) -> Result<Faulted, WorkloadError> {
         let cpu = pft.pin.then(|| cpus.get(worker % cpus.len().max(1)).copied()).flatten();
         Work { pft: *pft, piece, pages: each, page, cpu }
     };
-    let shares = if pft.processes { forked(pft, work)? } else { threaded(pft, work) };
+    let shares = if pft.processes { forked(pft, work)? } else { threaded(pft, work)? };
     if shares.iter().any(|share| share.failed != 0) {
         return Err(WorkloadError::Params {
             problem:
@@ -128,22 +132,20 @@ pub fn run(pft: &Pft, cpus: &[u32]) -> Result<Faulted, WorkloadError> {
     })
 }
 
-fn threaded(pft: &Pft, work: impl Fn(usize) -> Work) -> Vec<Share> {
-    let barrier = Barrier::new(pft.workers);
+fn threaded(pft: &Pft, work: impl Fn(usize) -> Work) -> Result<Vec<Share>, WorkloadError> {
+    let barrier = &Barrier::new(pft.workers);
     std::thread::scope(|scope| {
-        let barrier = &barrier;
-        let started: Vec<_> = (0..pft.workers)
-            .map(|worker| {
-                let work = work(worker);
-                scope.spawn(move || {
-                    let ready = work.prepare();
-                    barrier.wait();
-                    work.share(ready)
-                })
-            })
-            .collect();
-        let ended = started.into_iter().map(|thread| thread.join());
-        ended.map(|share| share.unwrap_or(Share { failed: 1, ..Share::default() })).collect()
+        let worker = |worker: usize| {
+            let work = work(worker);
+            move || {
+                let ready = work.prepare();
+                barrier.wait();
+                work.share(ready)
+            }
+        };
+        let started = team::start_all(scope, (0..pft.workers).map(worker))?;
+        let ended = started.into_iter().map(|thread| thread.join().ok().flatten());
+        Ok(ended.map(|share| share.unwrap_or(Share { failed: 1, ..Share::default() })).collect())
     })
 }
 
@@ -155,12 +157,20 @@ fn forked(pft: &Pft, work: impl Fn(usize) -> Work) -> Result<Vec<Share>, Workloa
     let arrived = unsafe { std::sync::atomic::AtomicU64::from_ptr(board.start as *mut u64) };
     let slot =
         |worker: usize| (board.start + (worker + 1) * size_of::<Share>().max(64)) as *mut Share;
-    let mut children = Vec::new();
+    let mut children = Children(Vec::new());
+    let parent = std::process::id();
     for worker in 0..pft.workers {
         // SAFETY: the child touches its memory, makes system calls and leaves by _exit; no thread
         // of ours holds a lock it could need.
         let child = unsafe { libc::fork() };
         if child == 0 {
+            // Nobody else ends it where the others never come.
+            let is_tied =
+                sys::end_with_parent().is_ok() && std::os::unix::process::parent_id() == parent;
+            if !is_tied {
+                // SAFETY: nothing of ours is left to do.
+                unsafe { libc::_exit(1) };
+            }
             let work = work(worker);
             let ready = work.prepare();
             arrived.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
@@ -175,22 +185,51 @@ fn forked(pft: &Pft, work: impl Fn(usize) -> Work) -> Result<Vec<Share>, Workloa
             }
         }
         if child < 0 {
-            arrived.fetch_add(pft.workers as u64, std::sync::atomic::Ordering::AcqRel);
             return Err(system("cannot start a worker")(std::io::Error::last_os_error()));
         }
-        children.push(child);
+        children.0.push(Some(child));
     }
-    for (index, child) in children.into_iter().enumerate() {
-        let mut status = 0;
-        // SAFETY: our own child; the status has room.
-        unsafe { libc::waitpid(child, &raw mut status, 0) };
-        if status != 0 {
-            let problem = format!("ended with status {status:#x}");
-            return Err(WorkloadError::Process { index, problem });
-        }
+    // Whoever ends before all have arrived has the others wait for ever.
+    while arrived.load(std::sync::atomic::Ordering::Acquire) < pft.workers as u64 {
+        (0..pft.workers).try_for_each(|index| children.hear(index, libc::WNOHANG))?;
+        std::thread::sleep(LOOK);
     }
+    (0..pft.workers).try_for_each(|index| children.hear(index, 0))?;
     // SAFETY: every child wrote its slot before it ended with 0.
     Ok((0..pft.workers).map(|worker| unsafe { slot(worker).read() }).collect())
+}
+
+/// Processes by number, none for those that have ended; the others are ended when dropped.
+struct Children(Vec<Option<libc::pid_t>>);
+
+impl Children {
+    /// An error if this one has ended with anything but 0; without `WNOHANG` its end is waited for.
+    fn hear(&mut self, index: usize, flags: i32) -> Result<(), WorkloadError> {
+        let Some(child) = self.0[index] else { return Ok(()) };
+        let mut status = 0;
+        // SAFETY: our own child; the status has room.
+        if unsafe { libc::waitpid(child, &raw mut status, flags) } == 0 {
+            return Ok(());
+        }
+        self.0[index] = None;
+        if status == 0 {
+            return Ok(());
+        }
+        let problem = format!("ended with status {status:#x}");
+        Err(WorkloadError::Process { index, problem })
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in self.0.iter().flatten() {
+            // SAFETY: our own child, whose end nobody has waited for.
+            unsafe {
+                libc::kill(*child, libc::SIGKILL);
+                libc::waitpid(*child, std::ptr::null_mut(), 0);
+            }
+        }
+    }
 }
 
 /// What one worker does.
@@ -387,6 +426,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The others wait for it to arrive.
+    #[test]
+    fn a_process_that_is_killed_before_it_begins_ends_the_test() {
+        let work = |worker: usize| {
+            if worker == 1 {
+                // SAFETY: this is the forked worker, which is to end.
+                unsafe { libc::raise(libc::SIGKILL) };
+            }
+            Work { pft: PLAIN, piece: 0, pages: 0, page: 4096, cpu: None }
+        };
+        let error = forked(&Pft { workers: 3, ..PLAIN }, work).unwrap_err().to_string();
+        assert!(error.contains("process 1") && error.contains("0x9"), "{error}");
     }
 
     #[test]

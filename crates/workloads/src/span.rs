@@ -27,7 +27,7 @@ impl Span {
     /// Maps `len` bytes (a multiple of a line is used), aligned to 2 MiB, without touching
     /// them.
     pub fn map(len: usize, huge_pages: Option<bool>) -> Result<Span, WorkloadError> {
-        let mapping = anonymous(len, len + HUGE_BYTES, 0)?;
+        let mapping = anonymous(len, len.checked_add(HUGE_BYTES), 0)?;
         if let Some(wanted) = huge_pages {
             let advice = if wanted { libc::MADV_HUGEPAGE } else { libc::MADV_NOHUGEPAGE };
             let address = mapping.start as *mut libc::c_void;
@@ -43,7 +43,7 @@ impl Span {
     /// or scanned.
     pub fn map_reserved(len: usize) -> Result<Span, WorkloadError> {
         let kind = libc::MAP_HUGETLB | (HUGE_BYTES.ilog2() as i32) << libc::MAP_HUGE_SHIFT;
-        let mapping = anonymous(len, len.next_multiple_of(HUGE_BYTES), kind)?;
+        let mapping = anonymous(len, len.checked_next_multiple_of(HUGE_BYTES), kind)?;
         Ok(Span { start: mapping.start, mapping, len })
     }
 
@@ -152,14 +152,16 @@ impl Span {
     }
 }
 
-fn anonymous(len: usize, whole: usize, kind: i32) -> Result<Range<usize>, WorkloadError> {
+/// `whole` is what `len` takes; none where that is more than can be told.
+fn anonymous(len: usize, whole: Option<usize>, kind: i32) -> Result<Range<usize>, WorkloadError> {
+    let failed = |source| WorkloadError::System { what: format!("cannot map {len} bytes"), source };
+    let whole = whole.ok_or_else(|| failed(std::io::ErrorKind::OutOfMemory.into()))?;
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = kind | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     // SAFETY: a new private mapping at an address of the kernel's choice.
     let address = unsafe { libc::mmap(std::ptr::null_mut(), whole, access, kind, -1, 0) };
     if address == libc::MAP_FAILED {
-        let source = std::io::Error::last_os_error();
-        return Err(WorkloadError::System { what: format!("cannot map {len} bytes"), source });
+        return Err(failed(std::io::Error::last_os_error()));
     }
     Ok(address as usize..address as usize + whole)
 }
@@ -187,6 +189,16 @@ mod tests {
         assert_eq!(span.sweep(0..1 << 20), 64 * 7);
         // 9 lines from 7 on: the first eight are a turn, of which the last seven were written.
         assert_eq!(span.sweep(4096 - 64..4096 + 8 * 64), 7 * 7);
+    }
+
+    #[test]
+    fn what_no_address_space_holds_is_an_error() {
+        for len in [usize::MAX, usize::MAX - HUGE_BYTES, 1 << 62] {
+            for span in [Span::map(len, None), Span::map_reserved(len)] {
+                let error = span.err().unwrap().to_string();
+                assert!(error.contains(&format!("cannot map {len} bytes")), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -1,12 +1,42 @@
 //! A team of threads that start together; each keeps a tally of what it does.
 
 use std::ops::Range;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, OnceLock};
+use std::thread::{Builder, Scope, ScopedJoinHandle};
 
 use crate::job::Work;
 use crate::tally::{Harvest, Tally};
 use crate::{Setting, Tie, WorkloadError, sys, system};
+
+/// A thread of [`start_all`]; it answers nothing where it was sent home.
+pub type Member<'scope, T> = ScopedJoinHandle<'scope, Option<T>>;
+
+/// Starts a thread for each of these, or, where one cannot be had, none of them works: threads that wait for all others
+/// would wait for ever for one that is not there.
+pub fn start_all<'scope, T: Send + 'scope, F: FnOnce() -> T + Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    works: impl ExactSizeIterator<Item = F>,
+) -> Result<Vec<Member<'scope, T>>, WorkloadError> {
+    let (count, mut members) = (works.len(), Vec::with_capacity(works.len()));
+    let all_here = Arc::new(OnceLock::<bool>::new());
+    for (number, work) in (1..).zip(works) {
+        let go = Arc::clone(&all_here);
+        let started = Builder::new().spawn_scoped(scope, move || (*go.wait()).then(work));
+        match started {
+            Ok(member) => members.push(member),
+            Err(source) => {
+                all_here.get_or_init(|| false);
+                let what = format!(
+                    "cannot start thread {number} of {count} (ulimit -u and -v limit them)"
+                );
+                return Err(WorkloadError::System { what, source });
+            }
+        }
+    }
+    all_here.get_or_init(|| true);
+    Ok(members)
+}
 
 /// Runs `work(index)` on a thread for each home. All are ready, tied as the setting says, before
 /// `go` is called, and none works before it returns; it answers when the timed part began, in
@@ -36,7 +66,7 @@ pub fn run(
             }
         };
         let homes = homes.iter().cloned().enumerate();
-        let members: Vec<_> = homes.map(|(index, home)| scope.spawn(member(index, home))).collect();
+        let members = start_all(scope, homes.map(|(index, home)| member(index, home)))?;
         ready.wait();
         let gone = go();
         start_ns.store(*gone.as_ref().unwrap_or(&0), Ordering::Release);
@@ -48,8 +78,9 @@ pub fn run(
         let mut failed = freed.err();
         for member in members {
             match member.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-                Ok(one) => harvest.merge(&one),
-                Err(error) => failed = failed.or(Some(error)),
+                Some(Ok(one)) => harvest.merge(&one),
+                Some(Err(error)) => failed = failed.or(Some(error)),
+                None => {}
             }
         }
         failed.map_or(Ok(harvest), Err)

@@ -219,6 +219,27 @@ impl WorkloadArgs {
         }
     }
 
+    /// As results have them, of a run with so many threads.
+    pub fn told(&self, threads: usize) -> numaherd_report::Parameters {
+        // The number of CPUs counts for nothing but threads.
+        let params = self.params(TieArg::Free, &Layout { nodes: Vec::new() });
+        let start = match params.start {
+            Start::FirstTouch => StartArg::FirstTouch,
+            Start::OneNode => StartArg::OneNode,
+            Start::Placed => StartArg::Placed,
+            Start::Inverse => StartArg::Inverse,
+        };
+        numaherd_report::Parameters {
+            threads,
+            processes: params.processes,
+            size_bytes: params.size_bytes,
+            loops: params.limit_ns.is_none().then_some(params.loops),
+            seconds: self.given.seconds,
+            thp: name(self.given.thp),
+            start: name(Some(start)).unwrap_or_default(),
+        }
+    }
+
     /// As words for another command line.
     pub fn words(&self) -> Vec<String> {
         let mut words = vec![self.name.name().to_string()];
@@ -230,12 +251,16 @@ impl WorkloadArgs {
         add("--size", self.given.size.map(|n| n.to_string()));
         add("--loops", self.given.loops.map(|n| n.to_string()));
         add("--seconds", self.given.seconds.map(|s| s.to_string()));
-        let name = |value: Option<PossibleValue>| value.map(|v| v.get_name().to_string());
-        add("--thp", name(self.given.thp.and_then(|thp| thp.to_possible_value())));
-        add("--start", name(self.given.start.and_then(|start| start.to_possible_value())));
+        add("--thp", name(self.given.thp));
+        add("--start", name(self.given.start));
         words.extend(self.given.quick.then(|| "--quick".to_string()));
         words
     }
+}
+
+/// As the command line has it.
+fn name(value: Option<impl ValueEnum>) -> Option<String> {
+    value?.to_possible_value().map(|value| value.get_name().to_string())
 }
 
 #[cfg(test)]
@@ -264,5 +289,18 @@ mod tests {
             assert_eq!(once[1..], words[1..]);
         }
         assert_eq!(parse(given[1]).words()[0], "numa01_thread_alloc");
+    }
+
+    /// What results tell of a run is what gives the same run again.
+    #[test]
+    fn parameters_are_told_as_options() {
+        let told = |words: &[&str]| parse(words).told(8).to_string();
+        assert_eq!(
+            told(&["numa02"]),
+            "--threads 8 --size 67108864 --loops 960 --start first-touch"
+        );
+        let all = "--threads 8 --processes 4 --size 1048576 --seconds 2.5 --thp off --start placed";
+        let words: Vec<&str> = std::iter::once("jbb-like").chain(all.split(' ')).collect();
+        assert_eq!(told(&words), all);
     }
 }

@@ -307,7 +307,9 @@ impl Runner {
             self.summary.converged_at_ns = convergence.at().map(|at| at.0);
             self.machine.settle(self.calm.turned(&turn, self.pace.is_storm()));
             self.record(&turn);
-            self.voice.tell(&self.machine, &turn);
+            for event in self.voice.tell(&self.machine, &turn) {
+                self.write(event);
+            }
             // For as long as herd waits for anybody, nobody was busy of whom anything could be learned.
             let idle = matches!(turn.plan.waiting, Some(Waiting::Evidence { known: 0, busy: 0 }));
             idle_since = idle.then(|| idle_since.unwrap_or(turn.snapshot.time));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
+use numaherd_linux::sys::signal;
 use numaherd_model::{Topology, counted};
 use numaherd_report::{Percentiles, Series, Throughput};
 use numaherd_workloads::{Kind, Layout, LayoutNode, Measured, Params, Setting, Unit};
@@ -51,6 +52,9 @@ pub struct BenchResult {
 /// Runs one workload and prints what it took.
 pub fn run(args: &Bench) -> Result<ExitCode> {
     args.workload.check()?;
+    if args.with_parent {
+        signal::end_with_parent().context("cannot end with whoever started this")?;
+    }
     let topology = numaherd_linux::topology::read(Path::new("/"))?;
     let layout = layout(&topology);
     let params = args.workload.params(args.tie, &layout);

@@ -7,8 +7,10 @@
 
 pub mod numad;
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -19,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::balance::Summary;
 use super::bench::BenchResult;
 use crate::args::{CellArgs, Placement};
-use crate::output;
 use crate::session::Session;
+use crate::{awaited, interrupt, output};
 
 /// Rest before a run, for what the last one left to settle.
 const REST: Duration = Duration::from_millis(500);
@@ -43,20 +45,25 @@ pub struct CellResult {
 
 /// Runs one cell.
 pub fn run(args: &CellArgs) -> Result<ExitCode> {
+    let interrupted = interrupt::flag()?;
     let mut session = Session::begin(&format!("compare {}", args.placement), true, || Ok(()))?;
-    let result = cell(args, &mut session);
+    let result = cell(args, &mut session, &interrupted);
     session.finish(false)?;
+    // Whoever compares tells it.
+    if let Some(code) = interrupt::ended(&interrupted) {
+        return Ok(code);
+    }
     output::print(&(serde_json::to_string(&result?)? + "\n"))
 }
 
-fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
+fn cell(args: &CellArgs, session: &mut Session, interrupted: &AtomicBool) -> Result<CellResult> {
     let root = Path::new("/");
     let placement = args.placement;
     session.set_knob(Knob::NumaBalancing, if placement.wants_faults() { "1" } else { "0" })?;
     let dir = tempfile::tempdir().context("cannot make a temporary folder")?;
     let program = std::env::current_exe().context("cannot find our own program")?;
     // Before the reset: it uses memory on every node, and herd starts from the same state as the others.
-    let known = if args.measure { measured(&program, dir.path())? } else { None };
+    let known = if args.measure { measured(&program, dir.path(), interrupted)? } else { None };
     reset()?;
     if args.reserve > 0 {
         let topology = numaherd_linux::topology::read(root)?;
@@ -79,13 +86,15 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
         }
         command.arg("--").arg(&program);
     }
-    command.args(["bench", "-o", "json", "--tie", placement.tie()]).args(&args.bench);
+    command
+        .args(["bench", "--with-parent", "-o", "json", "--tie", placement.tie()])
+        .args(&args.bench);
     let numad = match placement {
         Placement::Numad => Some(numad::Daemon::start(args.numad_interval, session)?),
         _ => None,
     };
     let before = vmstat::read(root)?;
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start the workload")?;
+    let output = awaited::output(&mut command, interrupted).context("cannot start the workload")?;
     let counted = vmstat::read(root)?.since(&before);
     let moves_by_numad = numad.map(|daemon| daemon.end(args.log.as_deref())).transpose()?;
     if !output.status.success() {
@@ -109,12 +118,15 @@ fn cell(args: &CellArgs, session: &mut Session) -> Result<CellResult> {
 
 /// How far this machine's nodes are from each other and what their memory carries, in a file: whoever looks after a machine
 /// measures that once. Where it cannot be measured, firmware's word has to do.
-fn measured(program: &Path, dir: &Path) -> Result<Option<PathBuf>> {
+fn measured(program: &Path, dir: &Path, interrupted: &AtomicBool) -> Result<Option<PathBuf>> {
     let words = ["topology", "--measure", "--own", "-o", "json"];
+    let said = dir.join("said");
+    let mut command = Command::new(program);
+    command.args(words).stderr(File::create(&said)?);
     let output =
-        Command::new(program).args(words).output().context("cannot measure this machine")?;
+        awaited::output(&mut command, interrupted).context("cannot measure this machine")?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said = std::fs::read_to_string(said).unwrap_or_default();
         let why = said.lines().next_back().unwrap_or_default();
         say!("numaherd: herd goes by firmware's distances: {why}");
         return Ok(None);

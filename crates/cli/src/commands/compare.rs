@@ -61,7 +61,7 @@ pub fn run(args: &Compare) -> Result<ExitCode> {
         }
         // It says first what it is in for, and whether it will do.
         On::Host | On::Sim(_) => {
-            let host = HostSite::new(args)?;
+            let host = HostSite::new(args, &interrupted)?;
             (Results::create(args)?, Box::new(host))
         }
     };
@@ -106,6 +106,7 @@ fn comparison(args: &Compare, site: &dyn Site, cells: &[Cell]) -> Comparison {
         },
         seed: args.seed,
         dilation: site.dilation(),
+        parameters: cells.first().and_then(|cell| cell.parameters.clone()),
         until: args.until.map(|width| Until::of(width, &placements)),
         placements,
         numad_interval_seconds: args
@@ -129,6 +130,12 @@ fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
     let then: Comparison = serde_json::from_slice(&bytes)
         .with_context(|| format!("--against {file} is no result of compare -o json"))?;
     against::same_workload(&args.subject.name(), &then).with_context(failed)?;
+    // Of the simulator's nothing is known.
+    if let (Some(measured), false) = (&then.parameters, matches!(args.on, On::Sim(_))) {
+        // How many threads there are by default the machine will tell.
+        let threads = args.given.threads.unwrap_or(measured.threads);
+        against::same_parameters(&args.workload()?.told(threads), &then).with_context(failed)?;
+    }
     Ok((file, then))
 }
 
@@ -168,7 +175,8 @@ fn measure(
             progress.begin(run, placement);
             let (measured, counted) = in_time(site, &cell_arguments(args, placement, run)?)?;
             let moves = measured.moves_by_numad;
-            let cell = cell(placement, run, measured, counted);
+            let told = args.workload()?.told(measured.bench.threads);
+            let cell = Cell { parameters: Some(told), ..cell(placement, run, measured, counted) };
             progress.end(&cell);
             if let Some(moves) = moves {
                 say!(
@@ -248,6 +256,7 @@ fn cell(placement: Placement, run: u32, measured: CellResult, counted: Option<Co
         late_share: counted.as_ref().map(|counted| counted.late_share),
         instructions: counted.as_ref().map(|counted| counted.instructions),
         cpus: counted.map_or_else(Vec::new, |counted| counted.cpus),
+        parameters: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `explain`: why a task or a page was moved, or not, from what a run of balance wrote down.
 
+mod alone;
 mod story;
 
 use std::ffi::OsStr;
@@ -9,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
+use numaherd_model::counted;
 use numaherd_report::Listing;
 use numaherd_trace::event::Line;
 use numaherd_trace::read_log;
@@ -16,13 +18,14 @@ use serde_json::json;
 
 use crate::args::{ExplainArgs, Format};
 use crate::{output, runs};
+use alone::Alone;
 use story::{About, Told};
 
 /// Reads the log and tells.
 pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     let path = find(&args.run)?;
     let bytes = read_log(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let lines = Line::read_all(&String::from_utf8_lossy(&bytes));
+    let (lines, unreadable) = Line::read(&String::from_utf8_lossy(&bytes));
     ensure!(!lines.is_empty(), "{} is no log of balance: it has no readable line", path.display());
     let about = match (args.task, args.page) {
         (Some(tid), _) => About::Task(tid),
@@ -30,19 +33,39 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
         _ => About::Everything,
     };
     let (summary, told) = (story::summary(&lines), story::actions(&lines, about));
+    let alone = alone::of(&lines, about);
+    let why_nothing = || match (about, alone.last().filter(|last| last.until_seconds.is_none())) {
+        (About::Task(_), Some(last)) => {
+            format!("process {} was left alone: {}", last.process, last.why)
+        }
+        _ => summary.why_nothing(about),
+    };
     output::print(&match args.output {
-        Format::Json => output::json(&json!({
-            // Its bytes need be no text.
-            "log": path.to_string_lossy(),
-            "summary": summary,
-            "actions": told,
-            "why_nothing": told.is_empty().then(|| summary.why_nothing()),
-        }))?,
+        Format::Json => {
+            let mut json = json!({
+                // Its bytes need be no text.
+                "log": path.to_string_lossy(),
+                "summary": summary,
+                "actions": told,
+                "left_alone": alone,
+                "why_nothing": told.is_empty().then(why_nothing),
+            });
+            if let Some(first) = unreadable.first() {
+                json["unreadable"] = json!({"lines": unreadable.len(), "first": first});
+            }
+            output::json(&json)?
+        }
         Format::Csv => listing(&told).csv()?,
         Format::Table => {
-            let mut text = summary.lines().join("\n") + "\n";
+            let skipped = unreadable.first().map(|first| {
+                let lines = counted(unreadable.len(), "line");
+                format!("{lines} cannot be read, or are a newer numaherd's, the first of them line {first}")
+            });
+            let alone = alone.iter().map(Alone::line);
+            let lines: Vec<_> = summary.lines().into_iter().chain(skipped).chain(alone).collect();
+            let mut text = lines.join("\n") + "\n";
             if told.is_empty() {
-                text += &format!("no action on {}: {}\n", subject(about), summary.why_nothing());
+                text += &format!("no action on {}: {}\n", subject(about), why_nothing());
             } else {
                 text += &format!("\n{}", listing(&told).table());
             }
@@ -61,8 +84,10 @@ fn subject(about: About) -> String {
 
 fn listing(told: &[Told]) -> Listing {
     let mut listing = Listing::new(["seconds", "action and reason", "outcome", "times"]);
-    for Told { seconds, action, outcome, times } in told {
-        listing.row([format!("{seconds:.1}"), action.clone(), outcome.clone(), times.to_string()]);
+    for Told { seconds, action, outcome, times, of } in told {
+        let of = of.as_ref().map(|of| format!(" [{of}]")).unwrap_or_default();
+        let action = format!("{action}{of}");
+        listing.row([format!("{seconds:.1}"), action, outcome.clone(), times.to_string()]);
     }
     listing
 }

@@ -163,7 +163,7 @@ mod tests {
             assert!(titles == 1 || text.starts_with(".so "), "{page} has {titles} titles");
         }
         for file in ["numaherd.bash", "_numaherd", "numaherd.fish"] {
-            for hidden in ["supervise", "lab-agent", "--part", "--summary"] {
+            for hidden in ["supervise", "lab-agent", "--part", "--with-parent", "--summary"] {
                 let text = text(&format!("completions/{file}"));
                 assert!(!text.contains(hidden), "{file} offers {hidden}");
             }

@@ -108,6 +108,7 @@ impl Whole<'_> {
             runs: self.runs,
             seed: self.seed,
             dilation: 0.0,
+            parameters: None,
             until: None,
             placements: Comparison::placements(names, cells),
             numad_interval_seconds: None,

@@ -1,7 +1,7 @@
 //! Where a comparison's cells run: an emulated machine, or this host.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use numaherd_report::CpuCounts;
 use super::cell::CellResult;
 use super::compare::{Counted, parse_cell};
 use super::{lab, tracing};
-use crate::args::{Compare, LabArgs, Placement};
+use crate::args::{Compare, LabArgs, Placement, TieArg};
+use crate::awaited;
 use crate::output::{self, NewFile};
 
 /// Markers of the workloads: the timed part begins, and is over.
@@ -233,21 +234,30 @@ fn counts(cpu: CpuCounters, node: usize) -> CpuCounts {
 }
 
 /// This very machine.
-pub struct HostSite;
+pub struct HostSite {
+    interrupted: Arc<AtomicBool>,
+}
 
 impl HostSite {
     /// Says what it will use and change, and refuses a machine that is in use.
-    pub fn new(args: &Compare) -> Result<HostSite> {
+    pub fn new(args: &Compare, interrupted: &Arc<AtomicBool>) -> Result<HostSite> {
         output::without("host", &args.lab.given())?;
         output::without("host", &[("--trace", args.trace.is_some())])?;
         let workload = args.workload()?;
         let topology = numaherd_linux::topology::read(Path::new("/"))?;
+        let layout = super::bench::layout(&topology);
+        let params = workload.params(TieArg::Free, &layout);
+        let memory_bytes = workload.name.memory_bytes(&params, &layout) as u64;
+        let cpus = topology.cpus().len();
         say!(
-            "numaherd: on this host: uses all {} CPUs and {} MiB of memory for each run; sets \
+            "numaherd: on this host: uses {} and {} MiB of memory for each run; sets \
              kernel.numa_balancing and the kernel's scan periods, drops the page cache and compacts \
              memory between runs{}{}; settings are put back",
-            topology.cpus().len(),
-            workload.size_bytes() >> 20,
+            match params.threads {
+                few if few < cpus => format!("up to {few} of {cpus} CPUs"),
+                _ => format!("all {cpus} CPUs"),
+            },
+            memory_bytes >> 20,
             match workload.name.reserved_pages_per_node(workload.size_bytes()) {
                 0 => String::new(),
                 pages => format!(", reserves {pages} huge pages on each node"),
@@ -261,8 +271,9 @@ impl HostSite {
             topology.cpu_nodes().count() > 1,
             "this host has one node: a comparison of placements needs two (--on lab has them)"
         );
+        let host = HostSite { interrupted: Arc::clone(interrupted) };
         if args.force {
-            return Ok(HostSite);
+            return Ok(host);
         }
         let busy = busy_share()?;
         ensure!(
@@ -271,14 +282,14 @@ impl HostSite {
             busy * 100.0
         );
         let free: u64 = topology.nodes.iter().map(|node| node.free.0).sum();
-        let need = 4 * workload.size_bytes() as u64;
+        let need = memory_bytes.saturating_mul(4);
         ensure!(
             free >= need,
             "{} MiB are free and {} are wanted: make room, or give --force",
             free >> 20,
             need >> 20
         );
-        Ok(HostSite)
+        Ok(host)
     }
 }
 
@@ -302,7 +313,7 @@ fn busy_share() -> Result<f64> {
 impl Site for HostSite {
     fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
         let program = std::env::current_exe().context("cannot find our own program")?;
-        let output = Command::new(program).args(words).stderr(Stdio::inherit()).output()?;
+        let output = awaited::output(Command::new(program).args(words), &self.interrupted)?;
         ensure!(output.status.success(), "a run ended with {}", output.status);
         Ok((parse_cell(&output.stdout)?, None))
     }

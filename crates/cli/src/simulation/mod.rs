@@ -198,6 +198,7 @@ pub fn cell(placement: SimPlacement, number: u32, finished: &Finished) -> Cell {
         late_share: None,
         instructions: None,
         cpus: Vec::new(),
+        parameters: None,
     }
 }
 

@@ -2,12 +2,12 @@
 //! done, each workload's own tests show.
 
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::transcript::{numaherd, run};
+use crate::transcript::{numaherd, program, run};
 use crate::{skip, transcript};
 
 /// Runs a workload with these words; `None` where this host lacks what it needs.
@@ -124,6 +124,25 @@ fn what_makes_no_sense_is_one_line() {
     refuses(&["numa02", "--threads", "9", "--size", "8K"], &["8192 bytes", "9 threads"]);
     let jbb = ["jbb-like", "--threads", "4", "--processes", "2", "--size", "64K"];
     refuses(&jbb, &["each of 2 warehouses"]);
+}
+
+/// The stacks of so many threads do not fit into its address space; those that are there wait for the others.
+#[test]
+fn a_thread_that_cannot_be_started_is_one_line_and_nobody_waits_for_it() {
+    for words in ["numa02 --threads 200 --size 8M", "pft -t 200 -m 8m"] {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("ulimit -v 300000; exec \"$0\" bench {words}"), program()]);
+        run(&mut shell).refuses(1, &["cannot start thread", "of 200", "ulimit"]);
+    }
+}
+
+/// An address beyond the last one would be the first again.
+#[test]
+fn a_size_that_no_address_space_holds_is_one_line() {
+    for size in ["18446744073709551615", "18446744073707454464", "9223372036854775807"] {
+        let words = ["bench", "numa02", "--threads", "2", "--size", size];
+        run(&mut numaherd(&words)).refuses(1, &["cannot map", size]);
+    }
 }
 
 #[test]

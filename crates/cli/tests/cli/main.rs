@@ -70,6 +70,12 @@ fn what_cannot_be_done_is_one_line() {
     refuses(&until, &["--until", "bind"]);
     refuses(&["compare", "numa02", "--against", "/no/such"], &["--against", "No such file"]);
     refuses(&["compare", "numa02", "--against", "/dev/null"], &["no result of compare"]);
+    let dir = tempfile::tempdir().unwrap();
+    let earlier = r#"{"workload":"numa02","machine":"host","kernel":"6","runs":1,"seed":1,"dilation":1.0,
+        "parameters":{"threads":8,"size_bytes":67108864,"loops":960,"start":"first-touch"},"placements":[]}"#;
+    let earlier = written(&dir, "earlier.json", earlier);
+    let against = ["compare", "numa02", "--on", "host", "--against", &earlier, "--size", "32M"];
+    refuses(&against, &["--size 67108864", "--size 33554432", "do not compare"]);
     refuses(&["balance", "-p", "999999999"], &["no process 999999999"]);
     // A shell that becomes us.
     let mut shell = Command::new("sh");

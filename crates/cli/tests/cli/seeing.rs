@@ -221,6 +221,26 @@ fn a_run_is_explained() {
     assert_eq!(json["summary"]["tasks_placed"], 1, "{json}");
     let never = explain(&["--task", "72"]);
     assert!(never.stdout.contains("no action on task 72: herd saw nothing to gain"), "{never}");
+    assert!(never.stdout.contains("the log does not name it"), "{never}");
+    assert!(!never.stdout.contains("cannot be read"), "{never}");
+    // In the midst of others: one of nobody's, and two of somebody who was left alone.
+    let process = r#""process":{"tgid":70,"start":5},"tids":[70,73]"#;
+    let more = format!(
+        "{{\"v\":1,\"t\":1,\"event\":\"later\"}}\n{{\"v\":1,\"t\":0,\"event\":\"aside\",{process},\"why\":\"it is locked\"}}\n"
+    );
+    let (begin, rest) = LOG.split_once('\n').unwrap();
+    std::fs::write(&path, format!("{begin}\n{more}{rest}")).unwrap();
+    let alone = explain(&["--task", "73"]);
+    for told in [
+        "no action on task 73: process 70 was left alone: it is locked",
+        "1 line cannot be read",
+        "line 2",
+    ] {
+        assert!(alone.stdout.contains(told), "'{told}' in {alone}");
+    }
+    let json = explain(&["--task", "73", "-o", "json"]).json();
+    assert_eq!(json["unreadable"], serde_json::json!({"lines": 1, "first": 2}), "{json}");
+    assert_eq!(json["left_alone"][0]["process"], 70, "{json}");
 }
 
 /// Another user's runs are not taken for none.

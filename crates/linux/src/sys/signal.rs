@@ -41,16 +41,55 @@ pub fn inherit_pipes(command: &mut Command) {
     }
 }
 
+/// Has a command told to end (SIGTERM) when the thread that starts it has ended, however that ends.
+pub fn end_with_us(command: &mut Command) {
+    let parent = std::process::id();
+    let follow = move || end_with(parent);
+    // SAFETY: it makes two system calls, which may be made between fork and exec.
+    unsafe { command.pre_exec(follow) };
+}
+
+/// This process is told to end (SIGTERM) when whoever started it has ended from now on.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn end_with_parent() -> std::io::Result<()> {
+    end_with(std::os::unix::process::parent_id())
+}
+
+fn end_with(parent: u32) -> std::io::Result<()> {
+    // SAFETY: it reads no memory of ours.
+    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    match std::os::unix::process::parent_id() == parent {
+        true => Ok(()),
+        false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+    }
+}
+
 /// Kills a process at once.
 ///
 /// # Errors
 /// It has ended, or belongs to someone else.
 pub fn kill(pid: u32) -> Result<(), SysError> {
+    send(pid, libc::SIGKILL)
+}
+
+/// Tells a process to end.
+///
+/// # Errors
+/// It has ended, or belongs to someone else.
+pub fn terminate(pid: u32) -> Result<(), SysError> {
+    send(pid, libc::SIGTERM)
+}
+
+fn send(pid: u32, signal: libc::c_int) -> Result<(), SysError> {
     let failed = |source| SysError::from_io("kill", pid, source);
     let number =
         i32::try_from(pid).map_err(|_| failed(std::io::Error::from_raw_os_error(libc::ESRCH)))?;
     // SAFETY: kill touches no memory of ours; a positive number names one process only.
-    let result = if number > 0 { unsafe { libc::kill(number, libc::SIGKILL) } } else { -1 };
+    let result = if number > 0 { unsafe { libc::kill(number, signal) } } else { -1 };
     if result == 0 { Ok(()) } else { Err(failed(std::io::Error::last_os_error())) }
 }
 

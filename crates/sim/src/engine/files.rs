@@ -201,7 +201,7 @@ impl Sim {
             let mut cpus = rest.owner.iter();
             cpus.any(|cpu| self.node_of[cpu.0 as usize] == *node)
         };
-        let tied_to = || (0..self.machine.node.len()).filter(owned).count();
+        let tied_to = || (0..self.machine.node.len()).filter(owned).collect();
         // Each task counts by itself, from its number on: what one fills may be less than a block.
         filled(&self.machine, self.options.tie, from, tied_to, t + rest.filled as usize)
     }

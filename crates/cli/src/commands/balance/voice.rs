@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_control::Turn;
 use numaherd_linux::live::LiveMachine;
-use numaherd_model::{Action, Nanos, NodeId, Outcome, ProcessId, SkipReason};
+use numaherd_model::{Action, Nanos, NodeId, Outcome, ProcessId, SkipReason, Task};
+use numaherd_trace::Event;
 
 /// How often it is told of a node that it is short of memory. Guessed.
 const SHORT_AGE: Nanos = Nanos(3_600_000_000_000);
+
+/// So many of a process's threads are named in the log. Guessed: 30 KiB of it.
+const MOST_TIDS: usize = 4096;
 
 /// What was said so far.
 #[derive(Debug, Default)]
@@ -29,8 +33,8 @@ pub struct Voice {
 
 impl Voice {
     /// Says whose tasks are not placed, and why, and when that is over; whose accesses are sampled; that a
-    /// process may have miscounted, or may yet; and which nodes take no pages.
-    pub fn tell(&mut self, machine: &LiveMachine, turn: &Turn) {
+    /// process may have miscounted, or may yet; and which nodes take no pages. Answers what the log is to be told of it.
+    pub fn tell(&mut self, machine: &LiveMachine, turn: &Turn) -> Vec<Event> {
         let snapshot = &turn.snapshot;
         if self.places_first(&turn.plan.actions, &turn.outcomes) {
             say!(
@@ -79,12 +83,14 @@ impl Voice {
                 "numaherd: process {process} is left alone: {why}; see 'numaherd advise -p {process}'"
             );
         }
-        let is_there = |process| snapshot.tasks.iter().any(|task| task.process == process);
-        let is_back = |process: &&ProcessId| !aside.contains_key(*process) && is_there(**process);
-        for process in self.aside.keys().filter(is_back) {
-            say!("numaherd: process {process} is no longer left alone");
+        let events = set_aside(&self.aside, &aside, &snapshot.tasks);
+        for event in &events {
+            if let Event::Aside { process, why: None, .. } = event {
+                say!("numaherd: process {process} is no longer left alone");
+            }
         }
         (self.aside, self.sampled) = (aside, sampled);
+        events
     }
 
     /// Whether the first task of all was placed.
@@ -109,6 +115,32 @@ impl Voice {
     }
 }
 
+/// Who is left alone that was not before, or for another reason; and who no longer, though there.
+fn set_aside(
+    before: &BTreeMap<ProcessId, String>,
+    now: &BTreeMap<ProcessId, String>,
+    tasks: &[Task],
+) -> Vec<Event> {
+    let aside = |process: &ProcessId, why: Option<&String>| {
+        let threads = tasks.iter().filter(|task| task.process == *process);
+        let tids: Vec<u32> = threads.map(|task| task.id.tid).take(MOST_TIDS).collect();
+        Event::Aside { process: *process, tids, why: why.cloned() }
+    };
+    let is_same = |process: &ProcessId, why: &String| {
+        before.get(process).is_some_and(|before| wordings(before).eq(wordings(why)))
+    };
+    let gone = now.iter().filter(|(process, why)| !is_same(process, why));
+    let gone = gone.map(|(process, why)| aside(process, Some(why)));
+    let is_there = |process: &ProcessId| tasks.iter().any(|task| task.process == *process);
+    let is_back = |process: &&ProcessId| !now.contains_key(process) && is_there(process);
+    gone.chain(before.keys().filter(is_back).map(|process| aside(process, None))).collect()
+}
+
+/// A reason without its figures, which may be others at every look.
+fn wordings(why: &str) -> impl Iterator<Item = char> + '_ {
+    why.chars().filter(|c| !c.is_ascii_digit())
+}
+
 /// Whether a task was placed.
 pub fn is_placed(action: &Action, outcome: &Outcome) -> bool {
     matches!((action, outcome), (Action::PlaceTask { .. }, Outcome::Done { .. }))
@@ -124,10 +156,29 @@ fn new<'a>(
 
 #[cfg(test)]
 mod tests {
-    use numaherd_model::scene::task_id;
+    use numaherd_model::scene::{PROCESS, Scene, task_id};
     use numaherd_model::{Pages, Reason};
 
     use super::*;
+
+    #[test]
+    fn the_log_is_told_of_each_change_of_who_is_left_alone() {
+        let mut scene = Scene::two_by_four();
+        (1..=2).for_each(|tid| scene.task(tid, tid - 1, 1000));
+        let tasks = scene.snapshot().tasks;
+        let left = |why: &str| BTreeMap::from([(PROCESS, why.to_string())]);
+        let aside = |why: Option<&str>| {
+            let why = why.map(str::to_string);
+            vec![Event::Aside { process: PROCESS, tids: vec![1, 2], why }]
+        };
+        let nobody = BTreeMap::new();
+        let (first, second) = (left("it has 7 of 9"), left("it is locked"));
+        assert_eq!(set_aside(&nobody, &first, &tasks), aside(Some("it has 7 of 9")));
+        assert_eq!(set_aside(&first, &left("it has 8 of 9"), &tasks), []);
+        assert_eq!(set_aside(&first, &second, &tasks), aside(Some("it is locked")));
+        assert_eq!(set_aside(&second, &nobody, &tasks), aside(None));
+        assert_eq!(set_aside(&second, &nobody, &[]), [], "it has ended");
+    }
 
     #[test]
     fn what_placed_threads_see_is_told_with_the_first_that_is_placed() {

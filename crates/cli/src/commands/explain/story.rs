@@ -3,9 +3,9 @@
 //! Times are seconds since the log began. A task is named by its thread id; a page by an address,
 //! which lies in at most one region of each process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use numaherd_model::{Action, Outcome, Refusal, Waiting, counted};
+use numaherd_model::{Action, Outcome, ProcessId, Refusal, TaskId, Waiting, counted};
 use numaherd_trace::Event;
 use numaherd_trace::event::Line;
 use serde::Serialize;
@@ -34,6 +34,9 @@ pub struct Told {
     pub outcome: String,
     /// How often in a row the same was tried with the same outcome.
     pub times: u64,
+    /// On whom, where the log has several of that number: ids are used again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
 }
 
 /// What a run came to.
@@ -62,9 +65,11 @@ pub struct Summary {
     pub phases_seconds: Vec<f64>,
     /// What was waited for, and how many looks long.
     pub waited: BTreeMap<String, u64>,
+    /// What was waited for at the end.
+    pub waiting: Option<String>,
 }
 
-fn seconds(line: &Line) -> f64 {
+pub(super) fn seconds(line: &Line) -> f64 {
     line.t.0 as f64 / 1e9
 }
 
@@ -81,21 +86,53 @@ fn concerns(about: About, action: &Action) -> bool {
     }
 }
 
+/// Whom an action is on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Whom {
+    Task(TaskId),
+    Process(ProcessId),
+}
+
+impl Whom {
+    fn of(action: &Action) -> Whom {
+        match action {
+            Action::PlaceTask { task, .. } | Action::ReleaseTask { task, .. } => Whom::Task(*task),
+            Action::MovePages { region, .. } => Whom::Process(region.process),
+        }
+    }
+
+    fn told(self) -> String {
+        let (what, number, start) = match self {
+            Whom::Task(TaskId { tid, start }) => ("task", tid, start),
+            Whom::Process(ProcessId { tgid, start }) => ("process", tgid, start),
+        };
+        format!("{what} {number} that began at tick {start}")
+    }
+}
+
 /// The actions on it, oldest first; what is repeated without a change is told once.
 pub fn actions(lines: &[Line], about: About) -> Vec<Told> {
-    let mut story: Vec<Told> = Vec::new();
+    let mut story: Vec<(Whom, Told)> = Vec::new();
     for line in lines {
         let Event::Action { action, outcome } = &line.event else { continue };
         if !concerns(about, action) {
             continue;
         }
-        let (action, outcome) = (action.to_string(), outcome.to_string());
+        let (whom, action, outcome) = (Whom::of(action), action.to_string(), outcome.to_string());
         match story.last_mut() {
-            Some(last) if last.action == action && last.outcome == outcome => last.times += 1,
-            _ => story.push(Told { seconds: seconds(line), action, outcome, times: 1 }),
+            Some((of, last)) if *of == whom && last.action == action && last.outcome == outcome => {
+                last.times += 1;
+            }
+            _ => {
+                let told = Told { seconds: seconds(line), action, outcome, times: 1, of: None };
+                story.push((whom, told));
+            }
         }
     }
-    story
+    let whom: BTreeSet<Whom> = story.iter().map(|(whom, _)| *whom).collect();
+    let several = about != About::Everything && whom.len() > 1;
+    let told = |(whom, told): (Whom, Told)| Told { of: several.then(|| whom.told()), ..told };
+    story.into_iter().map(told).collect()
 }
 
 /// The run as a whole.
@@ -125,6 +162,7 @@ pub fn summary(lines: &[Line]) -> Summary {
                 if *stirred {
                     sum.phases_seconds.push(seconds(line));
                 }
+                sum.waiting = waiting.as_ref().filter(|_| !converged).map(told_of);
                 if let Some(waiting) = waiting {
                     *sum.waited.entry(told_of(waiting)).or_insert(0) += 1;
                 }
@@ -209,16 +247,20 @@ impl Summary {
         told
     }
 
-    /// Why something was never acted upon, as far as the log knows.
-    pub fn why_nothing(&self) -> String {
-        let waited = self.waited.keys().next();
-        match (self.strength_permille, waited) {
+    /// Why something was never acted upon, as far as the log knows, which does not name those of whom nothing was planned.
+    pub fn why_nothing(&self, about: About) -> String {
+        let nobody = self.tasks_placed + self.pages_moved == 0;
+        match (self.strength_permille, &self.waiting) {
             _ if !self.looked => "the run ended before its first look".into(),
-            (Some(local), None) if self.converged => {
+            (Some(local), None) if self.converged && about == About::Everything => {
                 format!("herd saw nothing to gain from it: {} of all use was local", tenths(local))
             }
-            // Of whomever it looked after: the log does not name those of whom nothing was planned.
-            (_, Some(what)) if self.tasks_placed + self.pages_moved == 0 => {
+            (Some(local), None) if self.converged => format!(
+                "herd saw nothing to gain where it looked ({} of all use was local) and never planned it: \
+                 the log does not name it, so that it may not have been looked after at all",
+                tenths(local)
+            ),
+            (_, Some(what)) if nobody => {
                 format!("herd decided nothing about anybody, waiting for {what}")
             }
             _ => "herd never planned it: no evidence that it was misplaced, or it was not among \
@@ -302,6 +344,33 @@ mod tests {
     }
 
     #[test]
+    fn two_of_the_same_number_are_told_apart() {
+        let mut lines = log();
+        let again = lines.iter().filter(|line| matches!(line.event, Event::Action { .. }));
+        let mut again: Vec<Line> = again.take(2).cloned().collect();
+        for line in &mut again {
+            match &mut line.event {
+                Event::Action { action: Action::PlaceTask { task, .. }, .. } => task.start = 99,
+                Event::Action { action: Action::MovePages { region, .. }, .. } => {
+                    region.process = ProcessId { tgid: 77, start: 98 };
+                }
+                _ => panic!(),
+            }
+        }
+        assert!(actions(&lines, About::Task(5))[0].of.is_none());
+        // Right behind the one of the first, which it is no repetition of.
+        lines.insert(2, again.remove(0));
+        lines.extend(again);
+        let of = |about| actions(&lines, about).into_iter().map(|told| told.of).collect::<Vec<_>>();
+        let told = |words: &str| Some(words.to_string());
+        let first = told(&format!("task 5 that began at tick {}", task_id(5).start));
+        assert_eq!(of(About::Task(5)), [first, told("task 5 that began at tick 99")]);
+        let pages = of(About::Page(0x20_0000));
+        assert_eq!((pages.len(), &pages[1]), (2, &told("process 77 that began at tick 98")));
+        assert_eq!(of(About::Everything).len(), 6);
+    }
+
+    #[test]
     fn a_page_is_found_by_the_region_it_lies_in() {
         let told = actions(&log(), About::Page(0x3f_ffff));
         assert_eq!(told.len(), 1);
@@ -320,12 +389,20 @@ mod tests {
         assert!(
             sum.lines().iter().any(|told| told.contains("other memory, or seemed to, at 0.5 s"))
         );
-        assert!(sum.why_nothing().contains("never planned"), "{}", sum.why_nothing());
+        let never = sum.why_nothing(About::Task(7));
+        assert!(never.contains("never planned"), "{never}");
+        // What was waited for at first is not what it ended with; and who is not named may have been nobody of ours.
+        assert!(
+            never.starts_with("herd saw nothing to gain") && never.contains("does not name it"),
+            "{never}"
+        );
+        assert!(sum.why_nothing(About::Everything).contains("from it: 95.1 %"));
         let many: Vec<f64> = (1..=9).map(f64::from).collect();
         assert_eq!(times(&many), "4.0 s, 5.0 s, 6.0 s, 7.0 s, 8.0 s, 9.0 s, and 3 x before");
         let waiting = summary(&log()[..1]);
-        assert!(waiting.why_nothing().contains("faults of more"), "{}", waiting.why_nothing());
-        assert!(summary(&[]).why_nothing().contains("before its first look"));
+        let why = |about| waiting.why_nothing(about);
+        assert!(why(About::Task(7)).contains("faults of more"), "{}", why(About::Task(7)));
+        assert!(summary(&[]).why_nothing(About::Task(7)).contains("before its first look"));
         assert_eq!(waiting.strength_permille, Some(951));
     }
 
