@@ -4,7 +4,7 @@
 CARGO ?= cargo
 BIN = $(or $(CARGO_TARGET_DIR),target)/release/numaherd
 
-.PHONY: demo test deps build unit whole lint lab-test compare slides undo-test phases-test kernel-test topology-test \
+.PHONY: demo test deps build unit whole lint lab-test compare slides undo-test phases-test rest-test kernel-test topology-test \
     fidelity-test speed random-loads tools-test numad advise-test latency-test conformance fuzz pft lookups migration \
     dist results swarm tails manual clean
 
@@ -38,7 +38,7 @@ unit: whole
 # With a real kernel in the emulated machine; takes minutes.
 lab-test: whole
 	mkdir -p target/test-log
-	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --workspace --test lab -- --ignored --test-threads=1 --skip the_machine_is --skip promise:: --skip latency:: --skip the_bind_of_phases
+	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --workspace --test lab -- --ignored --test-threads=1 --skip the_machine_is --skip promise:: --skip latency:: --skip rest:: --skip the_bind_of_phases
 
 # The comparisons behind the README's figures; about an hour.
 compare: build
@@ -103,6 +103,10 @@ advise-test: build
 # How long requests take while balance converges; five minutes. MACHINE=FILE: on that machine.
 latency-test: build
 	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 latency::
+
+# What balance costs once there is nothing left to do, and that it does nothing then; fifteen minutes. MACHINE=FILE: on that.
+rest-test: build
+	$(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 rest::
 
 # That `phases` under bind is as local, and as much faster than under inverse, as docs/workloads.md says; two minutes.
 phases-test: build

@@ -14,6 +14,10 @@ use crate::{Comparison, PlacementResult, Spread};
 const HARMLESS: [&str; 1] = ["forks"];
 /// Those where the best placement is not `bind` alone.
 const BEST_OF_ALL: [&str; 2] = ["stream", "hugetlb"];
+/// Which that is looked for among.
+const ALL: [&str; 4] = ["off", "kernel", "bind", "interleave"];
+/// And those that stay as they are.
+const STATIC: [&str; 3] = ["bind", "inverse", "interleave"];
 /// And the machine whose nodes hardly differ.
 const NEARLY_EVEN: &str = "lab:nps4";
 /// Those that must come nearest to hard binding.
@@ -44,7 +48,8 @@ pub struct Bar {
 }
 
 /// The bars of some comparisons, all of the same workload and machine: each of the rounds of those that measured what
-/// it takes, those with other parameters apart. What was measured before parameters were written down is one of these.
+/// it takes, those with other parameters apart. What was measured before parameters were written down goes with the others
+/// where these are all alike.
 #[must_use]
 pub fn of(comparisons: &[&Comparison]) -> Vec<Bar> {
     let told = |comparison: &Comparison| comparison.parameters.as_ref().map(ToString::to_string);
@@ -52,16 +57,22 @@ pub fn of(comparisons: &[&Comparison]) -> Vec<Bar> {
     for comparison in comparisons {
         by_parameters.entry(told(comparison)).or_default().push(comparison);
     }
-    let is_one = by_parameters.len() == 1;
+    if by_parameters.keys().flatten().count() < 2 {
+        return of_alike(comparisons);
+    }
     let mut bars = Vec::new();
     for (parameters, comparisons) in by_parameters {
-        let mut some: Vec<Bar> = OURS.iter().flat_map(|ours| of_one(&comparisons, ours)).collect();
-        if let Some(told) = parameters.filter(|_| !is_one) {
+        let mut some = of_alike(&comparisons);
+        if let Some(told) = parameters {
             some.iter_mut().for_each(|bar| bar.of += &format!(" `{told}`"));
         }
         bars.append(&mut some);
     }
     bars
+}
+
+fn of_alike(comparisons: &[&Comparison]) -> Vec<Bar> {
+    OURS.iter().flat_map(|ours| of_one(comparisons, ours)).collect()
 }
 
 /// Those of one of ours.
@@ -97,13 +108,13 @@ fn of_one(comparisons: &[&Comparison], ours: &str) -> Vec<Bar> {
     let gain = Spread::of(&pooled(comparisons, "kernel", "bind", rounds));
     let gains = gain.is_some_and(|gain| gain.median >= WORTH);
     at_most("kernel", against("kernel"), if gains { 1.0 / 1.1 } else { 1.02 });
-    if best_of_all && let Some(best) = best(comparisons, &["off", "kernel", "bind", "interleave"]) {
-        at_most(&format!("the best ({best})"), against(best), 1.02);
+    if best_of_all && let Some((best, told)) = best(comparisons, &ALL) {
+        at_most(&format!("the best ({told})"), against(best), 1.02);
     }
     if workload == "phases"
-        && let Some(best) = best(comparisons, &["bind", "inverse", "interleave"])
+        && let Some((best, told)) = best(comparisons, &STATIC)
     {
-        at_most(&format!("the best static ({best})"), against(best), 0.9);
+        at_most(&format!("the best static ({told})"), against(best), 0.9);
     }
     at_most("numad", against("numad"), 1.0);
     if HARMLESS.contains(&workload) {
@@ -150,15 +161,21 @@ fn last_thirds(a: &PlacementResult, bind: &PlacementResult) -> Vec<f64> {
     typical(bind).zip(typical(a)).map(|(bind, a)| bind / a).into_iter().collect()
 }
 
-/// The quickest of some placements.
-fn best<'a>(comparisons: &[&Comparison], names: &[&'a str]) -> Option<&'a str> {
+/// The quickest of some placements, with those that were not measured.
+fn best<'a>(comparisons: &[&Comparison], names: &[&'a str]) -> Option<(&'a str, String)> {
     let median = |name: &&'a str| {
         let results = comparisons.iter().filter_map(|comparison| comparison.placement(name));
         let all: Vec<f64> = results.flat_map(|one| &one.seconds.all).copied().collect();
         Some((*name, Spread::of(&all)?.median))
     };
     let medians = names.iter().filter_map(median);
-    medians.min_by(|a, b| a.1.total_cmp(&b.1)).map(|(name, _)| name)
+    let (best, _) = medians.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    let missing: Vec<&str> = names.iter().filter(|name| median(name).is_none()).copied().collect();
+    let told = match missing.is_empty() {
+        true => best.to_string(),
+        false => format!("{best}; not measured: {}", missing.join(", ")),
+    };
+    Some((best, told))
 }
 
 fn verdict(figure: f64, interval: Option<Interval>, limit: f64) -> &'static str {
@@ -227,12 +244,16 @@ mod tests {
         assert_eq!(got[1], ("herd ÷ the best (interleave) ≤ 1.02".into(), "unmet, surely"));
         let got =
             verdicts(&compared("phases", &[("bind", 10.0), ("inverse", 11.0), ("herd", 8.0)], 6));
-        assert_eq!(got, [("herd ÷ the best static (bind) ≤ 0.90".into(), "met, surely")]);
+        let claim = "herd ÷ the best static (bind; not measured: interleave) ≤ 0.90";
+        assert_eq!(got, [(claim.into(), "met, surely")]);
         let all = [("bind", 10.0), ("interleave", 9.8), ("herd", 10.1)];
         let even = Comparison { machine: NEARLY_EVEN.into(), ..compared("numa01", &all, 6) };
         assert_eq!(
             verdicts(&even),
-            [("herd ÷ the best (interleave) ≤ 1.02".into(), "unmet, surely")]
+            [(
+                "herd ÷ the best (interleave; not measured: off, kernel) ≤ 1.02".into(),
+                "unmet, surely"
+            )]
         );
         let got = verdicts(&compared("forks", &[("off", 10.0), ("herd", 10.05)], 6));
         assert_eq!(got, [("herd ÷ off ≤ 1.01".into(), "met, surely")]);
@@ -266,10 +287,12 @@ mod tests {
             Comparison { parameters, ..compared }
         };
         let (old, eight) = (with(None, 10.1, 2), with(Some(parameters(8)), 10.2, 3));
-        let bars = of(&[&eight, &old, &with(Some(parameters(8)), 10.2, 1)]);
-        assert_eq!(bars.iter().map(|bar| bar.rounds).collect::<Vec<_>>(), [2, 4]);
+        let four = with(Some(parameters(4)), 10.2, 1);
+        let bars = of(&[&eight, &old, &four, &with(Some(parameters(8)), 10.2, 1)]);
+        assert_eq!(bars.iter().map(|bar| bar.rounds).collect::<Vec<_>>(), [2, 1, 4]);
         assert_eq!(bars[0].of, "numa02 on lab:2x4");
-        assert!(bars[1].of.starts_with("numa02 on lab:2x4 `--threads 8 --size"), "{bars:?}");
+        assert!(bars[2].of.starts_with("numa02 on lab:2x4 `--threads 8 --size"), "{bars:?}");
+        assert_eq!(of(&[&eight, &old])[0].rounds, 5);
         // Where all are known to be alike nothing needs to be told apart.
         assert_eq!(of(&[&eight])[0].of, "numa02 on lab:2x4");
     }

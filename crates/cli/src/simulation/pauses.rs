@@ -30,7 +30,6 @@ fn threads_that_sleep_for_a_moment_are_not_placed_over_and_over() {
     for (name, text, threads) in programs {
         for placement in [SimPlacement::Herd, SimPlacement::HerdUntuned] {
             let moves = moves(name, text, placement);
-            println!("{name} under {placement}: {moves}");
             assert!(
                 (1..=MOST_EACH * threads).contains(&moves),
                 "{name} under {placement}: {moves}"

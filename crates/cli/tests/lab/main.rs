@@ -20,6 +20,7 @@ mod policies;
 mod privileges;
 mod processes;
 mod promise;
+mod rest;
 mod seeing;
 mod terminal;
 mod tools;
