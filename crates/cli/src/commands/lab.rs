@@ -1,12 +1,13 @@
 //! `lab run`, and the agent inside the guest.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use numaherd_lab::capacity::Capacity;
@@ -22,6 +23,8 @@ use crate::output::{NewFile, one_line};
 
 /// Exit code of a command that ran out of time, as `timeout` has it.
 const TIMED_OUT: u8 = 124;
+/// Between two looks at whether it is our turn: seldom, for somebody is being timed.
+const NAP: Duration = Duration::from_millis(250);
 
 /// Runs a command inside an emulated machine.
 pub fn run(args: &LabRun) -> Result<ExitCode> {
@@ -102,8 +105,8 @@ pub fn environment() -> Vec<(String, String)> {
 /// An interrupt and a timeout have exit codes of their own.
 pub fn code_of(error: anyhow::Error) -> Result<ExitCode> {
     let code = match error.downcast_ref::<LabError>() {
-        Some(LabError::Interrupted) => interrupt::code(),
-        Some(LabError::Timeout { .. }) => ExitCode::from(TIMED_OUT),
+        Some(LabError::Interrupted | LabError::WaitInterrupted { .. }) => interrupt::code(),
+        Some(LabError::Timeout { .. } | LabError::WaitTimeout { .. }) => ExitCode::from(TIMED_OUT),
         _ => return Err(error),
     };
     say!("numaherd: {error}");
@@ -139,7 +142,8 @@ pub fn boot(
     if distance && plugin.is_none() {
         return Err(LabError::MissingPlugin { path }.into());
     }
-    let turn = distance.then(|| take_turn(story)).transpose()?;
+    let turn =
+        distance.then(|| take_turn(&cache_dir(), timeout, interrupted, story)).transpose()?;
     let dilation = match args.tuning.dilation {
         Some(given) => given,
         None if !distance => 1.0,
@@ -187,16 +191,37 @@ pub struct Booted {
 }
 
 /// Machines whose timing matters take turns on this host; waits until it is ours.
-fn take_turn(story: &dyn Fn(&str)) -> Result<File> {
-    let path = cache_dir().join("lab.lock");
-    std::fs::create_dir_all(cache_dir()).context("cannot make the cache folder")?;
+fn take_turn(
+    cache: &Path,
+    timeout: Option<Duration>,
+    interrupted: &AtomicBool,
+    story: &dyn Fn(&str),
+) -> Result<File> {
+    let path = cache.join("lab.lock");
+    std::fs::create_dir_all(cache).context("cannot make the cache folder")?;
     let failed = || format!("cannot lock {}", path.display());
     let lock = File::create(&path).with_context(failed)?;
-    if lock.try_lock().is_err() {
-        story("another emulated machine is being timed on this host; waiting for it to end");
-        lock.lock().with_context(failed)?;
+    let begin = Instant::now();
+    let mut told = false;
+    // A lock that is waited for would go on waiting after a signal, and know no timeout.
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error).with_context(failed),
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::WaitInterrupted { path: path.display().to_string() }.into());
+        }
+        if let Some(timeout) = timeout.filter(|timeout| begin.elapsed() > *timeout) {
+            return Err(LabError::WaitTimeout { seconds: timeout.as_secs() }.into());
+        }
+        if !told {
+            story("another emulated machine is being timed on this host; waiting for it to end");
+            told = true;
+        }
+        sleep(NAP);
     }
-    Ok(lock)
 }
 
 /// The plugin is built beside the program.
@@ -220,4 +245,24 @@ fn teach() -> Result<()> {
     let memory: Vec<u32> = topology.memory_nodes().map(|node| node.id.0).collect();
     numaherd_workloads::marker::teach_nodes(&layout, &memory)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_waited_for_until_an_interrupt_or_the_timeout() {
+        let cache = tempfile::tempdir().unwrap();
+        let (no, yes) = (AtomicBool::new(false), AtomicBool::new(true));
+        let turn = |timeout, interrupted| take_turn(cache.path(), timeout, interrupted, &|_| {});
+        let first = turn(None, &yes).unwrap();
+        let told = |error: anyhow::Error| error.downcast::<LabError>().unwrap();
+        let error = told(turn(None, &yes).unwrap_err());
+        assert!(matches!(error, LabError::WaitInterrupted { .. }), "{error}");
+        let error = told(turn(Some(Duration::ZERO), &no).unwrap_err());
+        assert!(matches!(error, LabError::WaitTimeout { seconds: 0 }), "{error}");
+        drop(first);
+        turn(Some(Duration::ZERO), &no).unwrap();
+    }
 }
