@@ -48,8 +48,10 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         if args.trace.is_some() {
             tracing::begin(guest)?;
         }
-        if !std::io::stdin().is_terminal() {
-            guest.feed(std::io::stdin());
+        match std::io::stdin().is_terminal() {
+            false => guest.feed(std::io::stdin()),
+            // Nobody types to it: it would wait for the end of its input for ever.
+            true => guest.feed(std::io::empty()),
         }
         let exit = guest.exec(&exec, &mut copy_output)?;
         if let Some(path) = &args.trace {
