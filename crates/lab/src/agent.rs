@@ -38,8 +38,14 @@ pub fn serve(mut charge: impl FnMut()) -> io::Result<()> {
             // A command that does not read its input is no error.
             Kind::Stdin => drop(stdin.as_mut().map(|input| input.write_all(&payload))),
             Kind::Message => match serde_json::from_slice(&payload)? {
-                ToGuest::Exec { argv, env, cwd, terminal } => {
-                    stdin = exec(&to, &argv, env, &cwd, terminal)?;
+                ToGuest::Exec { argv, env, cwd, shared, terminal } => {
+                    stdin = match folder(&cwd, shared) {
+                        Ok(folder) => exec(&to, &argv, env, folder, terminal)?,
+                        Err(problem) => {
+                            say(&to, &ToHost::NotStarted { code: 126, problem })?;
+                            None
+                        }
+                    };
                 }
                 // A size that cannot be set leaves the old one.
                 ToGuest::Resize(size) => drop(stdin.as_ref().map(|input| input.resize(size))),
@@ -102,11 +108,21 @@ impl Input {
     }
 }
 
+/// Where a command runs. A folder that the guest does not have is no reason not to run, unless it
+/// was to be shared: what is written elsewhere is lost.
+fn folder(cwd: &str, shared: bool) -> Result<&Path, String> {
+    match Path::new(cwd) {
+        folder if folder.is_dir() => Ok(folder),
+        _ if shared => Err(format!("the shared folder {cwd} is not in the guest")),
+        _ => Ok(Path::new("/")),
+    }
+}
+
 fn exec(
     to: &Port,
     argv: &[String],
     env: Vec<(String, String)>,
-    cwd: &str,
+    folder: &Path,
     size: Option<TerminalSize>,
 ) -> io::Result<Option<Input>> {
     let [program, args @ ..] = argv else {
@@ -124,8 +140,7 @@ fn exec(
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     command.args(args).env_clear().envs(env);
-    // A folder that the guest does not have is no reason not to run.
-    command.current_dir(if Path::new(cwd).is_dir() { cwd } else { "/" });
+    command.current_dir(folder);
     let spawned = command.spawn();
     // Its ends of the terminal must be the child's alone, or its output never ends.
     drop(command);
@@ -184,4 +199,17 @@ fn carry(to: &Port, kind: Kind, mut pipe: impl Read + Send + 'static) -> thread:
             }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_folder_is_the_root_unless_it_was_to_be_shared() {
+        let root = Path::new("/");
+        assert_eq!(folder("/no/such/folder", false), Ok(root));
+        assert!(folder("/no/such/folder", true).unwrap_err().contains("/no/such/folder"));
+        assert_eq!(folder("/", true), Ok(root));
+    }
 }

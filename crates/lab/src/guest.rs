@@ -109,6 +109,7 @@ pub struct Guest {
     deadline: Option<(Instant, u64)>,
     interrupted: Arc<AtomicBool>,
     log_dir: PathBuf,
+    shares: Vec<Share>,
     /// For the next command.
     input: Option<Box<dyn Read + Send>>,
 }
@@ -143,6 +144,7 @@ impl Guest {
             deadline,
             interrupted: Arc::clone(&options.interrupted),
             log_dir: options.log_dir.clone(),
+            shares: options.shares.clone(),
             input: None,
         };
         guest.connect(&listener)?;
@@ -191,7 +193,8 @@ impl Guest {
         output: &mut dyn FnMut(Output, &[u8]),
     ) -> Result<Exit, LabError> {
         let Exec { argv, env, cwd, terminal } = exec.clone();
-        self.say(&ToGuest::Exec { argv, env, cwd, terminal })?;
+        let shared = self.shares.iter().any(|share| share.0 == Path::new(&cwd));
+        self.say(&ToGuest::Exec { argv, env, cwd, shared, terminal })?;
         // Only now: what comes before its command is nobody's input.
         if let Some(reader) = self.input.take() {
             carry_input(reader, Arc::clone(&self.to));
