@@ -26,6 +26,8 @@ use crate::{Kernel, LabError, Machine, firmware, initramfs, standing};
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
 /// How long a guest may take to switch itself off before it is ended.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+/// The same where the user wants an end, or the time is over.
+const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 /// The plugin's counters, in a folder of their own, which the guest sees.
 const STATS: &str = "counters/stats";
 /// Of a lab's temporary folder, before the launcher's pid.
@@ -199,7 +201,12 @@ impl Guest {
         if let Some(reader) = self.input.take() {
             carry_input(reader, Arc::clone(&self.to));
         }
-        match self.wait_message(None, output)? {
+        let answer = self.wait_message(None, output).inspect_err(|error| {
+            if matches!(error, LabError::Interrupted | LabError::Timeout { .. }) {
+                self.shut_down_in_haste();
+            }
+        });
+        match answer? {
             ToHost::Exited { code } => Ok(Exit { code, not_started: None }),
             ToHost::NotStarted { code, problem } => Ok(Exit { code, not_started: Some(problem) }),
             other => Err(LabError::Agent { problem: format!("it said {other:?} to a command") }),
@@ -227,11 +234,27 @@ impl Guest {
     /// It cannot be told; it is ended all the same.
     pub fn shutdown(mut self) -> Result<(), LabError> {
         self.say(&ToGuest::Shutdown)?;
+        self.wait_for_the_end(SHUTDOWN_PATIENCE);
+        Ok(())
+    }
+
+    /// Gives the guest a moment to carry over what was written to its shares, before it is ended.
+    fn shut_down_in_haste(&mut self) {
+        // Held by whoever feeds a command that does not read: the agent would not hear us either.
+        let told = self.to.try_lock().is_ok_and(|mut to| {
+            to.set_write_timeout(Some(HASTY_PATIENCE)).is_ok()
+                && write_message(&mut *to, &ToGuest::Shutdown).is_ok()
+        });
+        if told {
+            self.wait_for_the_end(HASTY_PATIENCE);
+        }
+    }
+
+    fn wait_for_the_end(&mut self, patience: Duration) {
         let begin = Instant::now();
-        while begin.elapsed() < SHUTDOWN_PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
+        while begin.elapsed() < patience && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(())
     }
 
     fn say(&self, message: &ToGuest) -> Result<(), LabError> {

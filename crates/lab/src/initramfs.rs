@@ -95,8 +95,11 @@ fn init_script(shares: &[&Path], agent: &[String], counters: bool) -> String {
         false => String::new(),
     };
     let agent: Vec<String> = agent.iter().map(|word| quote(word)).collect();
-    let second =
-        format!("{}; echo o > /proc/sysrq-trigger; while :; do sleep 1; done", agent.join(" "));
+    // Switching off at once would lose what was written to a share and not carried over yet.
+    let second = format!(
+        "{}; sync; echo o > /proc/sysrq-trigger; while :; do sleep 1; done",
+        agent.join(" ")
+    );
     format!(
         r#"#!/bin/busybox sh
 b=/bin/busybox
@@ -194,6 +197,7 @@ mod tests {
         assert!(at("share0 /root'/run/user/0'") > at("mkdir -p /root'/run/user/0'"), "{script}");
         assert!(at("mkdir -p /root'/run/user/0'") > own, "{script}");
         assert!(at("share1 /root'/dev/shm/it'") > at("tmpfs /root/dev/shm\n"), "{script}");
+        assert!(at("agent'\\''; sync; echo o > /proc/sysrq-trigger") > own, "{script}");
         // A folder that holds them must not take their place.
         assert!(at("share2 /root'/run'") < own && at("share3 /root'/srv'") < own, "{script}");
     }
