@@ -339,7 +339,8 @@ impl Guest {
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let (console, qemu) = (read("console"), read("qemu.log"));
-        let reason = telling(&console).or_else(|| Some(qemu.lines().next_back()?.trim().into()));
+        let said = || said(&qemu).map(|line| format!("{line}; {otherwise}"));
+        let reason = telling(&console).or_else(said);
         let kept = self.log_dir.join(format!("console-{}.log", std::process::id()));
         // A log that cannot be kept must not hide what happened.
         let _ = std::fs::create_dir_all(&self.log_dir);
@@ -371,7 +372,20 @@ fn telling(console: &str) -> Option<String> {
         let place = line("RIP: ").and_then(|line| line.split("RIP: ").nth(1));
         return Some(place.map_or(oops.into(), |place| format!("{oops}, at {place}")));
     }
-    ["Kernel panic", "lab: ", "Oops", "Out of memory"].into_iter().find_map(line).map(String::from)
+    // Ours begin a line: a kernel's "slab: " is none.
+    let ours = console.lines().map(str::trim).find(|line| line.starts_with("lab: "));
+    let later = || ["Oops", "Out of memory"].into_iter().find_map(line);
+    line("Kernel panic").or(ours).or_else(later).map(String::from)
+}
+
+/// What QEMU's log says of its end: its last complaint, else its last line. What our plugin
+/// notices and gets over says nothing.
+fn said(qemu: &str) -> Option<&str> {
+    let complaint =
+        |line: &&str| ["ERROR:", "qemu-system", "Could not"].iter().any(|sign| line.contains(sign));
+    let notice = |line: &&str| line.starts_with("numaherd_latency: dropped ");
+    let lines = || qemu.lines().map(str::trim).filter(|l| !l.is_empty() && !notice(l));
+    lines().rfind(complaint).or_else(|| lines().next_back())
 }
 
 fn carry_input(mut reader: Box<dyn Read + Send>, to: Arc<Mutex<UnixStream>>) {
@@ -490,6 +504,17 @@ mod tests {
         assert_eq!(told, "[ 9.1] Oops: int3: 0000 [#1] SMP, at 0010:f+0x5/0xbf");
         assert_eq!(telling(panic).as_deref(), Some(panic.trim()));
         assert_eq!(telling("Linux version 6.12\n"), None);
+        assert_eq!(telling("[ 1.0] slab: nothing\r\nlab: no root\r\n").unwrap(), "lab: no root");
+        assert_eq!(telling("[ 1.0] slab: nothing\r\n"), None);
+    }
+
+    #[test]
+    fn of_qemus_log_a_complaint_is_told_and_no_notice_of_our_plugins() {
+        let notice = "numaherd_latency: dropped a breakpoint that the kernel had taken away\n";
+        assert_eq!(said(notice), None);
+        let failed = "ERROR:cpu-exec.c:1: assertion failed\n";
+        assert_eq!(said(&format!("{failed}a trace\n{notice}")), Some(failed.trim()));
+        assert_eq!(said(&format!("numaherd_latency: no map\n{notice}")).unwrap().len(), 24);
     }
 
     #[test]
