@@ -1,7 +1,7 @@
 //! `lab run`, and the agent inside the guest.
 
 use std::fs::{File, TryLockError};
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use crate::output::{NewFile, one_line};
 
 /// Exit code of a command that ran out of time, as `timeout` has it.
 const TIMED_OUT: u8 = 124;
+/// Exit code of a command whose reader has gone, as a shell tells SIGPIPE.
+const UNREAD: u8 = 141;
 /// Between two looks at whether it is our turn: seldom, for somebody is being timed.
 const NAP: Duration = Duration::from_millis(250);
 
@@ -40,6 +42,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     let (here, shares) = shares(&args.share, args.read_only)?;
     let interrupted = interrupt::flag()?;
     let timeout = args.timeout.map(Duration::from_secs);
+    let mut unread = false;
     let booted = boot(&args.lab, shares, timeout, &interrupted, &story);
     let ended = booted.and_then(|mut booted| {
         let guest = &mut booted.guest;
@@ -53,7 +56,13 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
             // Nobody types to it: it would wait for the end of its input for ever.
             true => guest.feed(std::io::empty()),
         }
-        let exit = guest.exec(&exec, &mut copy_output)?;
+        let exit = guest.exec(&exec, &mut |output, bytes| {
+            // As the signal would end a command here.
+            if !copy_output(output, bytes) {
+                unread = true;
+                interrupted.store(true, Ordering::Relaxed);
+            }
+        })?;
         if let Some(path) = &args.trace {
             let told = tracing::end(guest, &booted.machine, &args.command.join(" "), path)?;
             say!("numaherd: {told}");
@@ -62,6 +71,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     });
     let (booted, exit) = match ended {
         Ok(ended) => ended,
+        Err(_) if unread => return Ok(ExitCode::from(UNREAD)),
         Err(error) => return code_of(error),
     };
     if let Some(problem) = exit.not_started {
@@ -115,15 +125,16 @@ pub fn code_of(error: anyhow::Error) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// What the guest's command prints is printed here.
-pub fn copy_output(output: Output, bytes: &[u8]) {
-    // A reader that went away (a closed pipe) ends the output, not the command.
-    let _ = match output {
+/// What the guest's command prints is printed here. `false` where its reader has gone (a closed
+/// pipe); what else cannot be written is dropped.
+pub fn copy_output(output: Output, bytes: &[u8]) -> bool {
+    let written = match output {
         Output::Stdout => {
             std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush())
         }
         Output::Stderr => std::io::stderr().write_all(bytes),
     };
+    !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// Finds what a lab needs, measures this host, and boots.
