@@ -53,7 +53,9 @@ fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
         let _raw = Settings::change(Termios::make_raw)?;
         guest.feed(std::io::stdin());
         // A terminal that is gone hangs us up.
-        guest.exec(exec, &mut |output, bytes| drop(lab::copy_output(output, bytes)))
+        guest.exec(exec, &mut |output, bytes| {
+            let _ = lab::copy_output(output, bytes);
+        })
     };
     handle.close();
     // It ends once its signals are closed.
