@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use crate::terminal::Terminal;
 use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
 
-/// How long output is waited for after a command ended: a grandchild may hold the pipe open.
+/// How long output is waited for after a command ended and nothing arrives: a grandchild may hold
+/// the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
 /// Ctrl-D: what a terminal's user types at the end of input.
@@ -38,8 +40,14 @@ pub fn serve(mut charge: impl FnMut()) -> io::Result<()> {
             // A command that does not read its input is no error.
             Kind::Stdin => drop(stdin.as_mut().map(|input| input.write_all(&payload))),
             Kind::Message => match serde_json::from_slice(&payload)? {
-                ToGuest::Exec { argv, env, cwd, terminal } => {
-                    stdin = exec(&to, &argv, env, &cwd, terminal)?;
+                ToGuest::Exec { argv, env, cwd, shared, terminal } => {
+                    stdin = match folder(&cwd, shared) {
+                        Ok(folder) => exec(&to, &argv, env, folder, terminal)?,
+                        Err(problem) => {
+                            say(&to, &ToHost::NotStarted { code: 126, problem })?;
+                            None
+                        }
+                    };
                 }
                 // A size that cannot be set leaves the old one.
                 ToGuest::Resize(size) => drop(stdin.as_ref().map(|input| input.resize(size))),
@@ -102,11 +110,21 @@ impl Input {
     }
 }
 
+/// Where a command runs. A folder that the guest does not have is no reason not to run, unless it
+/// was to be shared: what is written elsewhere is lost.
+fn folder(cwd: &str, shared: bool) -> Result<&Path, String> {
+    match Path::new(cwd) {
+        folder if folder.is_dir() => Ok(folder),
+        _ if shared => Err(format!("the shared folder {cwd} is not in the guest")),
+        _ => Ok(Path::new("/")),
+    }
+}
+
 fn exec(
     to: &Port,
     argv: &[String],
     env: Vec<(String, String)>,
-    cwd: &str,
+    folder: &Path,
     size: Option<TerminalSize>,
 ) -> io::Result<Option<Input>> {
     let [program, args @ ..] = argv else {
@@ -124,8 +142,7 @@ fn exec(
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     }
     command.args(args).env_clear().envs(env);
-    // A folder that the guest does not have is no reason not to run.
-    command.current_dir(if Path::new(cwd).is_dir() { cwd } else { "/" });
+    command.current_dir(folder);
     let spawned = command.spawn();
     // Its ends of the terminal must be the child's alone, or its output never ends.
     drop(command);
@@ -155,33 +172,80 @@ fn exec(
 }
 
 /// Says how the command ended, once its output has been carried.
-fn follow(to: &Port, mut child: Child, outputs: &[thread::JoinHandle<()>]) {
+fn follow(to: &Port, mut child: Child, outputs: &[Carried]) {
     let code = match child.wait() {
         Ok(status) => status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
         Err(_) => 255,
     };
     let step = Duration::from_millis(10);
-    let mut waited = Duration::ZERO;
-    while waited < OUTPUT_GRACE && outputs.iter().any(|thread| !thread.is_finished()) {
+    let steps = || outputs.iter().map(|output| output.steps.load(Ordering::Relaxed));
+    let (mut waited, mut before) = (Duration::ZERO, 0);
+    while waited < OUTPUT_GRACE && outputs.iter().any(|output| !output.thread.is_finished()) {
         thread::sleep(step);
-        waited += step;
+        let now = steps().sum();
+        // A piece that the host takes its time with is still arriving.
+        let on_its_way = steps().any(|steps| steps % 2 == 1);
+        waited = if on_its_way || now != before { Duration::ZERO } else { waited + step };
+        before = now;
     }
     // The host notices a broken port itself.
     let _ = say(to, &ToHost::Exited { code });
 }
 
-fn carry(to: &Port, kind: Kind, mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<()> {
-    let to = Arc::clone(to);
-    thread::spawn(move || {
+/// An output on its way to the host.
+struct Carried {
+    thread: thread::JoinHandle<()>,
+    /// Two for each piece: when it is read, and when the host has it.
+    steps: Arc<AtomicUsize>,
+}
+
+fn carry(to: &Port, kind: Kind, mut pipe: impl Read + Send + 'static) -> Carried {
+    let (to, steps) = (Arc::clone(to), Arc::new(AtomicUsize::new(0)));
+    let counted = Arc::clone(&steps);
+    let thread = thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
         while let Ok(length) = pipe.read(&mut buffer) {
             if length == 0 {
                 return;
             }
+            counted.fetch_add(1, Ordering::Relaxed);
             let mut to = to.lock().unwrap_or_else(PoisonError::into_inner);
             if write_frame(&mut *to, kind, &buffer[..length]).is_err() {
                 return;
             }
+            counted.fetch_add(1, Ordering::Relaxed);
         }
-    })
+    });
+    Carried { thread, steps }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_whole_as_long_as_it_arrives_after_the_command_ended() {
+        let (mut from, port) = io::pipe().unwrap();
+        let to: Port = Arc::new(Mutex::new(File::from(std::os::fd::OwnedFd::from(port))));
+        let script = "(for i in 1 2 3 4 5 6 7 8 9 a b c; do sleep 0.1; echo $i; done) & exit 3";
+        let argv = ["sh", "-c", script].map(String::from);
+        exec(&to, &argv, std::env::vars().collect(), Path::new("/"), None).unwrap();
+        let mut text = Vec::new();
+        let end = loop {
+            match read_frame(&mut from).unwrap().unwrap() {
+                (Kind::Message, bytes) => break serde_json::from_slice::<ToHost>(&bytes).unwrap(),
+                (_, bytes) => text.extend(bytes),
+            }
+        };
+        assert_eq!(end, ToHost::Exited { code: 3 });
+        assert_eq!(text, b"1\n2\n3\n4\n5\n6\n7\n8\n9\na\nb\nc\n");
+    }
+
+    #[test]
+    fn a_missing_folder_is_the_root_unless_it_was_to_be_shared() {
+        let root = Path::new("/");
+        assert_eq!(folder("/no/such/folder", false), Ok(root));
+        assert!(folder("/no/such/folder", true).unwrap_err().contains("/no/such/folder"));
+        assert_eq!(folder("/", true), Ok(root));
+    }
 }

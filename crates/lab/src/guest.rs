@@ -26,6 +26,8 @@ use crate::{Kernel, LabError, Machine, firmware, initramfs, standing};
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
 /// How long a guest may take to switch itself off before it is ended.
 const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
+/// The same where the user wants an end, or the time is over.
+const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 /// The plugin's counters, in a folder of their own, which the guest sees.
 const STATS: &str = "counters/stats";
 /// Of a lab's temporary folder, before the launcher's pid.
@@ -109,6 +111,7 @@ pub struct Guest {
     deadline: Option<(Instant, u64)>,
     interrupted: Arc<AtomicBool>,
     log_dir: PathBuf,
+    shares: Vec<Share>,
     /// For the next command.
     input: Option<Box<dyn Read + Send>>,
 }
@@ -143,6 +146,7 @@ impl Guest {
             deadline,
             interrupted: Arc::clone(&options.interrupted),
             log_dir: options.log_dir.clone(),
+            shares: options.shares.clone(),
             input: None,
         };
         guest.connect(&listener)?;
@@ -191,12 +195,18 @@ impl Guest {
         output: &mut dyn FnMut(Output, &[u8]),
     ) -> Result<Exit, LabError> {
         let Exec { argv, env, cwd, terminal } = exec.clone();
-        self.say(&ToGuest::Exec { argv, env, cwd, terminal })?;
+        let shared = self.shares.iter().any(|share| share.0 == Path::new(&cwd));
+        self.say(&ToGuest::Exec { argv, env, cwd, shared, terminal })?;
         // Only now: what comes before its command is nobody's input.
         if let Some(reader) = self.input.take() {
             carry_input(reader, Arc::clone(&self.to));
         }
-        match self.wait_message(None, output)? {
+        let answer = self.wait_message(None, output).inspect_err(|error| {
+            if matches!(error, LabError::Interrupted | LabError::Timeout { .. }) {
+                self.shut_down_in_haste();
+            }
+        });
+        match answer? {
             ToHost::Exited { code } => Ok(Exit { code, not_started: None }),
             ToHost::NotStarted { code, problem } => Ok(Exit { code, not_started: Some(problem) }),
             other => Err(LabError::Agent { problem: format!("it said {other:?} to a command") }),
@@ -224,11 +234,27 @@ impl Guest {
     /// It cannot be told; it is ended all the same.
     pub fn shutdown(mut self) -> Result<(), LabError> {
         self.say(&ToGuest::Shutdown)?;
+        self.wait_for_the_end(SHUTDOWN_PATIENCE);
+        Ok(())
+    }
+
+    /// Gives the guest a moment to carry over what was written to its shares, before it is ended.
+    fn shut_down_in_haste(&mut self) {
+        // Held by whoever feeds a command that does not read: the agent would not hear us either.
+        let told = self.to.try_lock().is_ok_and(|mut to| {
+            to.set_write_timeout(Some(HASTY_PATIENCE)).is_ok()
+                && write_message(&mut *to, &ToGuest::Shutdown).is_ok()
+        });
+        if told {
+            self.wait_for_the_end(HASTY_PATIENCE);
+        }
+    }
+
+    fn wait_for_the_end(&mut self, patience: Duration) {
         let begin = Instant::now();
-        while begin.elapsed() < SHUTDOWN_PATIENCE && matches!(self.child.try_wait(), Ok(None)) {
+        while begin.elapsed() < patience && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(Duration::from_millis(20));
         }
-        Ok(())
     }
 
     fn say(&self, message: &ToGuest) -> Result<(), LabError> {
@@ -313,7 +339,8 @@ impl Guest {
             String::from_utf8_lossy(&bytes).into_owned()
         };
         let (console, qemu) = (read("console"), read("qemu.log"));
-        let reason = telling(&console).or_else(|| Some(qemu.lines().next_back()?.trim().into()));
+        let said = || said(&qemu).map(|line| format!("{line}; {otherwise}"));
+        let reason = telling(&console).or_else(said);
         let kept = self.log_dir.join(format!("console-{}.log", std::process::id()));
         // A log that cannot be kept must not hide what happened.
         let _ = std::fs::create_dir_all(&self.log_dir);
@@ -345,7 +372,20 @@ fn telling(console: &str) -> Option<String> {
         let place = line("RIP: ").and_then(|line| line.split("RIP: ").nth(1));
         return Some(place.map_or(oops.into(), |place| format!("{oops}, at {place}")));
     }
-    ["Kernel panic", "lab: ", "Oops", "Out of memory"].into_iter().find_map(line).map(String::from)
+    // Ours begin a line: a kernel's "slab: " is none.
+    let ours = console.lines().map(str::trim).find(|line| line.starts_with("lab: "));
+    let later = || ["Oops", "Out of memory"].into_iter().find_map(line);
+    line("Kernel panic").or(ours).or_else(later).map(String::from)
+}
+
+/// What QEMU's log says of its end: its last complaint, else its last line. What our plugin
+/// notices and gets over says nothing.
+fn said(qemu: &str) -> Option<&str> {
+    let complaint =
+        |line: &&str| ["ERROR:", "qemu-system", "Could not"].iter().any(|sign| line.contains(sign));
+    let notice = |line: &&str| line.starts_with("numaherd_latency: dropped ");
+    let lines = || qemu.lines().map(str::trim).filter(|l| !l.is_empty() && !notice(l));
+    lines().rfind(complaint).or_else(|| lines().next_back())
 }
 
 fn carry_input(mut reader: Box<dyn Read + Send>, to: Arc<Mutex<UnixStream>>) {
@@ -464,6 +504,17 @@ mod tests {
         assert_eq!(told, "[ 9.1] Oops: int3: 0000 [#1] SMP, at 0010:f+0x5/0xbf");
         assert_eq!(telling(panic).as_deref(), Some(panic.trim()));
         assert_eq!(telling("Linux version 6.12\n"), None);
+        assert_eq!(telling("[ 1.0] slab: nothing\r\nlab: no root\r\n").unwrap(), "lab: no root");
+        assert_eq!(telling("[ 1.0] slab: nothing\r\n"), None);
+    }
+
+    #[test]
+    fn of_qemus_log_a_complaint_is_told_and_no_notice_of_our_plugins() {
+        let notice = "numaherd_latency: dropped a breakpoint that the kernel had taken away\n";
+        assert_eq!(said(notice), None);
+        let failed = "ERROR:cpu-exec.c:1: assertion failed\n";
+        assert_eq!(said(&format!("{failed}a trace\n{notice}")), Some(failed.trim()));
+        assert_eq!(said(&format!("numaherd_latency: no map\n{notice}")).unwrap().len(), 24);
     }
 
     #[test]

@@ -72,18 +72,19 @@ impl Archive {
 }
 
 fn init_script(shares: &[&Path], agent: &[String], counters: bool) -> String {
-    let mount_shares: String = shares
-        .iter()
-        .enumerate()
-        .map(|(i, path)| {
-            let options = "trans=virtio,version=9p2000.L,msize=262144,cache=mmap";
-            let tag = share_tag(i);
-            format!(
-                "mount -t 9p -o {options} {tag} /root{0} || die 'cannot mount {tag}'\n",
-                quote(&path.to_string_lossy())
-            )
-        })
-        .collect();
+    let (mut mount_shares, mut mount_late_shares) = (String::new(), String::new());
+    for (i, path) in shares.iter().enumerate() {
+        let options = "trans=virtio,version=9p2000.L,msize=262144,cache=mmap";
+        let tag = share_tag(i);
+        let place = quote(&path.to_string_lossy());
+        let mount =
+            format!("mount -t 9p -o {options} {tag} /root{place} || die 'cannot mount {tag}'\n");
+        if is_below_the_guests_own(path) {
+            mount_late_shares += &format!("$b mkdir -p /root{place}\n{mount}");
+        } else {
+            mount_shares += &mount;
+        }
+    }
     // Nothing of it is kept: it changes all the time.
     let mount_counters = match counters {
         true => format!(
@@ -94,8 +95,11 @@ fn init_script(shares: &[&Path], agent: &[String], counters: bool) -> String {
         false => String::new(),
     };
     let agent: Vec<String> = agent.iter().map(|word| quote(word)).collect();
-    let second =
-        format!("{}; echo o > /proc/sysrq-trigger; while :; do sleep 1; done", agent.join(" "));
+    // Switching off at once would lose what was written to a share and not carried over yet.
+    let second = format!(
+        "{}; sync; echo o > /proc/sysrq-trigger; while :; do sleep 1; done",
+        agent.join(" ")
+    );
     format!(
         r#"#!/bin/busybox sh
 b=/bin/busybox
@@ -118,7 +122,7 @@ for f in 0:stdin 1:stdout 2:stderr; do $b ln -s /proc/self/fd/${{f%:*}} /root/de
 mount -t devpts devpts /root/dev/pts
 mount -t tmpfs tmpfs /root/dev/shm
 mount -t tmpfs tmpfs /root/run
-{mount_counters}mount -t debugfs debugfs /root/sys/kernel/debug
+{mount_late_shares}{mount_counters}mount -t debugfs debugfs /root/sys/kernel/debug
 mount -t tracefs tracefs /root/sys/kernel/tracing
 mount -t bpf bpf /root/sys/fs/bpf
 mount -t cgroup2 cgroup2 /root/sys/fs/cgroup
@@ -128,6 +132,12 @@ exec $b switch_root /root /bin/sh -c {second}
 "#,
         second = quote(&second),
     )
+}
+
+/// Whether what the guest mounts of its own would hide it, were it mounted before. `/run` and
+/// `/dev` themselves are the guest's.
+fn is_below_the_guests_own(path: &Path) -> bool {
+    ["/run", "/dev"].iter().any(|own| path != Path::new(own) && path.starts_with(own))
 }
 
 /// One word for the shell, whatever it contains.
@@ -176,5 +186,19 @@ mod tests {
         assert!(mounted > script.find("tmpfs /root/run\n"), "{script}");
         assert!(script.contains("share0 /root'") && script.contains("a b'"), "{script}");
         assert!(script.contains(r"'\''x y'\''"), "{script}");
+    }
+
+    #[test]
+    fn a_share_below_run_or_dev_is_mounted_over_the_guests_own() {
+        let shares = ["/run/user/0", "/dev/shm/it", "/run", "/srv"].map(Path::new);
+        let script = init_script(&shares, &["agent".into()], false);
+        let at = |line: &str| script.find(line).unwrap_or_else(|| panic!("{line}: {script}"));
+        let own = at("tmpfs /root/run\n");
+        assert!(at("share0 /root'/run/user/0'") > at("mkdir -p /root'/run/user/0'"), "{script}");
+        assert!(at("mkdir -p /root'/run/user/0'") > own, "{script}");
+        assert!(at("share1 /root'/dev/shm/it'") > at("tmpfs /root/dev/shm\n"), "{script}");
+        assert!(at("agent'\\''; sync; echo o > /proc/sysrq-trigger") > own, "{script}");
+        // A folder that holds them must not take their place.
+        assert!(at("share2 /root'/run'") < own && at("share3 /root'/srv'") < own, "{script}");
     }
 }

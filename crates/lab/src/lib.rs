@@ -112,6 +112,14 @@ pub enum LabError {
         /// The limit.
         seconds: u64,
     },
+    /// No turn in time.
+    #[error(
+        "another emulated machine was being timed for {seconds} s (--timeout); none was booted"
+    )]
+    WaitTimeout {
+        /// The limit.
+        seconds: u64,
+    },
     /// The user asked to stop.
     #[error("interrupted; the emulated machine was ended")]
     Interrupted,

@@ -47,6 +47,9 @@ pub enum ToGuest {
         env: Vec<(String, String)>,
         /// Working directory.
         cwd: String,
+        /// That folder is shared: without it, the command is not started.
+        #[serde(default)]
+        shared: bool,
         /// On a terminal of its own, of this size.
         #[serde(default)]
         terminal: Option<TerminalSize>,

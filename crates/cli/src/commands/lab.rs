@@ -1,12 +1,13 @@
 //! `lab run`, and the agent inside the guest.
 
-use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::fs::{File, TryLockError};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use numaherd_lab::capacity::Capacity;
@@ -22,6 +23,10 @@ use crate::output::{NewFile, one_line};
 
 /// Exit code of a command that ran out of time, as `timeout` has it.
 const TIMED_OUT: u8 = 124;
+/// Exit code of a command whose reader has gone, as a shell tells SIGPIPE.
+const UNREAD: u8 = 141;
+/// Between two looks at whether it is our turn: seldom, for somebody is being timed.
+const NAP: Duration = Duration::from_millis(250);
 
 /// Runs a command inside an emulated machine.
 pub fn run(args: &LabRun) -> Result<ExitCode> {
@@ -37,6 +42,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     let (here, shares) = shares(&args.share, args.read_only)?;
     let interrupted = interrupt::flag()?;
     let timeout = args.timeout.map(Duration::from_secs);
+    let mut unread = false;
     let booted = boot(&args.lab, shares, timeout, &interrupted, &story);
     let ended = booted.and_then(|mut booted| {
         let guest = &mut booted.guest;
@@ -45,10 +51,18 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
         if args.trace.is_some() {
             tracing::begin(guest)?;
         }
-        if !std::io::stdin().is_terminal() {
-            guest.feed(std::io::stdin());
+        match std::io::stdin().is_terminal() {
+            false => guest.feed(std::io::stdin()),
+            // Nobody types to it: it would wait for the end of its input for ever.
+            true => guest.feed(std::io::empty()),
         }
-        let exit = guest.exec(&exec, &mut copy_output)?;
+        let exit = guest.exec(&exec, &mut |output, bytes| {
+            // As the signal would end a command here.
+            if !copy_output(output, bytes) {
+                unread = true;
+                interrupted.store(true, Ordering::Relaxed);
+            }
+        })?;
         if let Some(path) = &args.trace {
             let told = tracing::end(guest, &booted.machine, &args.command.join(" "), path)?;
             say!("numaherd: {told}");
@@ -57,6 +71,7 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
     });
     let (booted, exit) = match ended {
         Ok(ended) => ended,
+        Err(_) if unread => return Ok(ExitCode::from(UNREAD)),
         Err(error) => return code_of(error),
     };
     if let Some(problem) = exit.not_started {
@@ -102,23 +117,24 @@ pub fn environment() -> Vec<(String, String)> {
 /// An interrupt and a timeout have exit codes of their own.
 pub fn code_of(error: anyhow::Error) -> Result<ExitCode> {
     let code = match error.downcast_ref::<LabError>() {
-        Some(LabError::Interrupted) => interrupt::code(),
-        Some(LabError::Timeout { .. }) => ExitCode::from(TIMED_OUT),
+        Some(LabError::Interrupted | LabError::WaitInterrupted { .. }) => interrupt::code(),
+        Some(LabError::Timeout { .. } | LabError::WaitTimeout { .. }) => ExitCode::from(TIMED_OUT),
         _ => return Err(error),
     };
     say!("numaherd: {error}");
     Ok(code)
 }
 
-/// What the guest's command prints is printed here.
-pub fn copy_output(output: Output, bytes: &[u8]) {
-    // A reader that went away (a closed pipe) ends the output, not the command.
-    let _ = match output {
+/// What the guest's command prints is printed here. `false` where its reader has gone (a closed
+/// pipe); what else cannot be written is dropped.
+pub fn copy_output(output: Output, bytes: &[u8]) -> bool {
+    let written = match output {
         Output::Stdout => {
             std::io::stdout().write_all(bytes).and_then(|()| std::io::stdout().flush())
         }
         Output::Stderr => std::io::stderr().write_all(bytes),
     };
+    !written.is_err_and(|error| error.kind() == ErrorKind::BrokenPipe)
 }
 
 /// Finds what a lab needs, measures this host, and boots.
@@ -139,7 +155,8 @@ pub fn boot(
     if distance && plugin.is_none() {
         return Err(LabError::MissingPlugin { path }.into());
     }
-    let turn = distance.then(|| take_turn(story)).transpose()?;
+    let turn =
+        distance.then(|| take_turn(&cache_dir(), timeout, interrupted, story)).transpose()?;
     let dilation = match args.tuning.dilation {
         Some(given) => given,
         None if !distance => 1.0,
@@ -187,16 +204,37 @@ pub struct Booted {
 }
 
 /// Machines whose timing matters take turns on this host; waits until it is ours.
-fn take_turn(story: &dyn Fn(&str)) -> Result<File> {
-    let path = cache_dir().join("lab.lock");
-    std::fs::create_dir_all(cache_dir()).context("cannot make the cache folder")?;
+fn take_turn(
+    cache: &Path,
+    timeout: Option<Duration>,
+    interrupted: &AtomicBool,
+    story: &dyn Fn(&str),
+) -> Result<File> {
+    let path = cache.join("lab.lock");
+    std::fs::create_dir_all(cache).context("cannot make the cache folder")?;
     let failed = || format!("cannot lock {}", path.display());
     let lock = File::create(&path).with_context(failed)?;
-    if lock.try_lock().is_err() {
-        story("another emulated machine is being timed on this host; waiting for it to end");
-        lock.lock().with_context(failed)?;
+    let begin = Instant::now();
+    let mut told = false;
+    // A lock that is waited for would go on waiting after a signal, and know no timeout.
+    loop {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(error).with_context(failed),
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::WaitInterrupted { path: path.display().to_string() }.into());
+        }
+        if let Some(timeout) = timeout.filter(|timeout| begin.elapsed() > *timeout) {
+            return Err(LabError::WaitTimeout { seconds: timeout.as_secs() }.into());
+        }
+        if !told {
+            story("another emulated machine is being timed on this host; waiting for it to end");
+            told = true;
+        }
+        sleep(NAP);
     }
-    Ok(lock)
 }
 
 /// The plugin is built beside the program.
@@ -220,4 +258,24 @@ fn teach() -> Result<()> {
     let memory: Vec<u32> = topology.memory_nodes().map(|node| node.id.0).collect();
     numaherd_workloads::marker::teach_nodes(&layout, &memory)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_is_waited_for_until_an_interrupt_or_the_timeout() {
+        let cache = tempfile::tempdir().unwrap();
+        let (no, yes) = (AtomicBool::new(false), AtomicBool::new(true));
+        let turn = |timeout, interrupted| take_turn(cache.path(), timeout, interrupted, &|_| {});
+        let first = turn(None, &yes).unwrap();
+        let told = |error: anyhow::Error| error.downcast::<LabError>().unwrap();
+        let error = told(turn(None, &yes).unwrap_err());
+        assert!(matches!(error, LabError::WaitInterrupted { .. }), "{error}");
+        let error = told(turn(Some(Duration::ZERO), &no).unwrap_err());
+        assert!(matches!(error, LabError::WaitTimeout { seconds: 0 }), "{error}");
+        drop(first);
+        turn(Some(Duration::ZERO), &no).unwrap();
+    }
 }

@@ -52,7 +52,10 @@ fn on_terminal(guest: &mut Guest, exec: &Exec) -> Result<ExitCode> {
         // Every key goes to the guest as it is.
         let _raw = Settings::change(Termios::make_raw)?;
         guest.feed(std::io::stdin());
-        guest.exec(exec, &mut lab::copy_output)
+        // A terminal that is gone hangs us up.
+        guest.exec(exec, &mut |output, bytes| {
+            let _ = lab::copy_output(output, bytes);
+        })
     };
     handle.close();
     // It ends once its signals are closed.

@@ -1,5 +1,6 @@
 //! However a lab ends, its exit code and one line say how, and nothing of it is left.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -58,6 +59,22 @@ fn ctrl_c_ends_with_130_and_leaves_nothing() {
     ended(child).refuses(130, &["interrupted"]);
     bench.left_nothing();
     assert_eq!(clocks(qemu), Vec::<PathBuf>::new(), "left in /dev/shm");
+}
+
+/// As `yes | head -1` ends here.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn a_reader_that_has_seen_enough_ends_it_with_141() {
+    let bench = Bench::new();
+    let words = ["lab", "run", "--no-distance", "--timeout", "90"];
+    let mut command = bench.command(&words, &["yes"]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "y\n");
+    assert_eq!(ended(child).code, 141);
+    bench.left_nothing();
 }
 
 /// Its files cannot be removed by the dead, but the machine must not run on.

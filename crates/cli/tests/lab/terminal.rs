@@ -25,6 +25,19 @@ fn a_shell_runs_on_a_terminal_of_its_own_and_ends_with_its_code() {
     bench.left_nothing();
 }
 
+/// What is typed is not for CMD, which sees the end of its input instead of waiting for ever.
+#[test]
+#[ignore = "needs QEMU and minutes: make lab-test"]
+fn a_command_run_from_a_terminal_has_no_input() {
+    let bench = Bench::new();
+    let line = format!("{} lab run --no-distance --timeout 90 -- cat", program());
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", &line, "typescript"]);
+    command.current_dir(bench.shared.path()).env("TMPDIR", bench.lab.path());
+    run(&mut command).ends_with(0);
+    bench.left_nothing();
+}
+
 /// The timeline is JSON in Perfetto's form: the traced threads run on CPUs of both nodes, to which they are tied
 /// (the scheduler alone may leave one node without), slices of a CPU do not overlap, and what was lost is told.
 #[test]
