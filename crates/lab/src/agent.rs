@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::terminal::Terminal;
 use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
@@ -17,6 +17,9 @@ use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, 
 /// How long output is waited for after a command ended and nothing arrives: a grandchild may hold
 /// the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_millis(500);
+
+/// And however much arrives: what was in the pipe has come by then, and who goes on writing is left behind.
+const OUTPUT_MOST: Duration = Duration::from_secs(10);
 
 /// Ctrl-D: what a terminal's user types at the end of input.
 const END_OF_INPUT: u8 = 4;
@@ -180,7 +183,9 @@ fn follow(to: &Port, mut child: Child, outputs: &[Carried]) {
     let step = Duration::from_millis(10);
     let steps = || outputs.iter().map(|output| output.steps.load(Ordering::Relaxed));
     let (mut waited, mut before) = (Duration::ZERO, 0);
-    while waited < OUTPUT_GRACE && outputs.iter().any(|output| !output.thread.is_finished()) {
+    let ended = Instant::now();
+    let goes_on = |waited| waited < OUTPUT_GRACE && ended.elapsed() < OUTPUT_MOST;
+    while goes_on(waited) && outputs.iter().any(|output| !output.thread.is_finished()) {
         thread::sleep(step);
         let now = steps().sum();
         // A piece that the host takes its time with is still arriving.
