@@ -59,9 +59,7 @@ fn matrices(path: &Path) -> Result<Matrices> {
     let file = path.display();
     // A pipe may give it (`<(…)`), and be waited for.
     let name = path.to_string_lossy();
-    let bytes = source::read(&name)
-        .map_err(|error| source::failed(&name, error))
-        .with_context(|| format!("--measured {file}"))?;
+    let bytes = source::bytes(&name).with_context(|| format!("--measured {file}"))?;
     let matrices: Matrices = serde_json::from_slice(&bytes).with_context(|| {
         format!("--measured {file} is not what topology --measure -o json writes")
     })?;

@@ -39,15 +39,8 @@ pub fn kept(dir: &Path) -> Result<BTreeMap<TaskId, Kept>> {
     journals.retain(|left| left.kept && left.boot == boot);
     journals.sort_by_key(|left| left.start);
     let mut kept = BTreeMap::new();
-    for left in &journals {
-        for (_, change) in &left.changes {
-            if let Change::Affinity { task, before, after, .. } = change {
-                let (owner, set) = (before.clone(), after.clone());
-                kept.insert(*task, Kept { owner, set, since: left.start });
-            }
-        }
-    }
-    kept.retain(|_, mask: &mut Kept| mask.owner != mask.set);
+    journals.iter().for_each(|left| kept.extend(Kept::of(&left.changes, left.start)));
+    kept.retain(|_, mask| mask.owner != mask.set);
     Ok(kept)
 }
 

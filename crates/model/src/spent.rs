@@ -31,18 +31,36 @@ impl Counters {
     }
 }
 
+/// Two looks, a while apart: what comes after is compared with the earlier, until another is as long after the later.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    before: Counters,
+    last: Counters,
+}
+
+impl Window {
+    fn new(at: Counters) -> Window {
+        Window { before: at, last: at }
+    }
+
+    fn see(&mut self, now: Counters, apart: Nanos) {
+        if now.at.since(self.last.at) >= apart {
+            self.before = std::mem::replace(&mut self.last, now);
+        }
+    }
+}
+
 /// Of which looks at a task's counters the next is compared with one.
 ///
 /// Looks may come soon after each other; then each tells of the time since the last one but some. But who sleeps, and
 /// has done nothing since the last look, does nothing now, whatever it did before.
 #[derive(Clone, Copy, Debug)]
 pub struct Spent {
-    before: Counters,
-    last: Counters,
+    short: Window,
     /// What it had run and waited at the last look of all.
     seen: (Nanos, Nanos),
-    /// The same as `before` and `last` for what is usual, from the first look on.
-    long: Option<[Counters; 2]>,
+    /// For what is usual, from the first look on.
+    long: Option<Window>,
 }
 
 impl Spent {
@@ -50,32 +68,28 @@ impl Spent {
     #[must_use]
     pub fn born(at: Nanos) -> Spent {
         let born = Counters { at, ..Counters::default() };
-        Spent { before: born, last: born, seen: (Nanos(0), Nanos(0)), long: None }
+        Spent { short: Window::new(born), seen: (Nanos(0), Nanos(0)), long: None }
     }
 
     /// The next looks are compared with what it had spent then, not with looks before.
     pub fn start_at(&mut self, then: Counters) {
-        (self.before, self.last) = (then, then);
+        self.short = Window::new(then);
     }
 
     /// Per mille of the time of late that it ran, and that it waited for a CPU; `sleeps` is whether it does neither.
     pub fn see(&mut self, now: Counters, sleeps: bool) -> (u32, u32) {
         let seen = std::mem::replace(&mut self.seen, (now.ran, now.waited));
-        let [_, long] = *self.long.get_or_insert([now; 2]);
-        if now.at.since(long.at) >= LONG {
-            self.long = Some([long, now]);
-        }
+        self.long.get_or_insert(Window::new(now)).see(now, LONG);
         let does_nothing = sleeps && seen == self.seen;
-        if now.at.since(self.last.at) >= LEAST {
-            self.before = std::mem::replace(&mut self.last, now);
-        }
-        if does_nothing { (0, 0) } else { now.since(&self.before) }
+        self.short.see(now, LEAST);
+        if does_nothing { (0, 0) } else { now.since(&self.short.before) }
     }
 
     /// Per mille of the last seconds that it ran or waited for a CPU; `None` where they are not known.
     #[must_use]
     pub fn usual(&self, now: Counters) -> Option<u32> {
-        let [from, _] = self.long.filter(|[from, _]| now.at.since(from.at) >= LONG)?;
+        let from =
+            self.long.map(|long| long.before).filter(|from| now.at.since(from.at) >= LONG)?;
         let (ran, waited) = now.since(&from);
         Some((ran + waited).min(1000))
     }

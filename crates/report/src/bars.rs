@@ -166,11 +166,16 @@ fn best<'a>(comparisons: &[&Comparison], names: &[&'a str]) -> Option<(&'a str, 
     let median = |name: &&'a str| {
         let results = comparisons.iter().filter_map(|comparison| comparison.placement(name));
         let all: Vec<f64> = results.flat_map(|one| &one.seconds.all).copied().collect();
-        Some((*name, Spread::of(&all)?.median))
+        Spread::of(&all).map(|spread| spread.median)
     };
-    let medians = names.iter().filter_map(median);
-    let (best, _) = medians.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    let missing: Vec<&str> = names.iter().filter(|name| median(name).is_none()).copied().collect();
+    let (mut measured, mut missing) = (Vec::new(), Vec::new());
+    for name in names {
+        match median(name) {
+            Some(median) => measured.push((*name, median)),
+            None => missing.push(*name),
+        }
+    }
+    let (best, _) = measured.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
     let told = match missing.is_empty() {
         true => best.to_string(),
         false => format!("{best}; not measured: {}", missing.join(", ")),

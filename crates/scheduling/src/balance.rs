@@ -12,7 +12,7 @@
 //! assert_eq!(Fair.fork(&domains, &[1, 1, 0, 0], 0, &|_| true), 2);
 //! ```
 
-use crate::domains::{Domain, Domains, Level};
+use crate::domains::{Domain, Domains};
 
 /// The choices a scheduler makes. `load` is the number of runnable tasks per CPU, the running one
 /// included.
@@ -221,7 +221,7 @@ fn exchange(cpus: &[usize], load: &[u32]) -> Option<(usize, usize)> {
 fn even_all(domains: &Domains, load: &mut [u32], tolerates: bool) -> Vec<(usize, usize)> {
     let (mut pulls, mut runs) = (Vec::new(), Vec::new());
     for (level, all) in &domains.levels {
-        let between_nodes = *level > Level::Node;
+        let between_nodes = level.flags().numa;
         let percent = if between_nodes { NUMA_IMBALANCE_PERCENT } else { IMBALANCE_PERCENT };
         for domain in all {
             runs.clear();

@@ -104,7 +104,7 @@ fn captured(name: &str) -> Result<Option<Topology>> {
         return Ok(Some(numaherd_linux::topology::read(Path::new("/"))?));
     }
     if is_json(name) {
-        let bytes = source::read(name).map_err(|error| source::failed(name, error))?;
+        let bytes = source::bytes(name)?;
         return Ok(Some(json::told(name, &numaherd_sim::text(name, bytes)?)?));
     }
     let built_in = numaherd_sim::Machine::built_in_text(name).is_some();

@@ -60,7 +60,7 @@ fn file(args: &TopologyArgs, topology: &Topology) -> Result<String> {
         Some((name, None))
             if name.ends_with(".toml") || super::machine::only_simulated(name, name).is_some() =>
         {
-            let bytes = source::read(name).map_err(|error| source::failed(name, error))?;
+            let bytes = source::bytes(name)?;
             Some(numaherd_sim::text(name, bytes)?)
         }
         _ => None,

@@ -183,7 +183,7 @@ fn count(n: Option<usize>) -> Option<u32> {
 }
 
 fn read(path: &str) -> Result<String> {
-    let bytes = source::read(path).map_err(|error| source::failed(path, error))?;
+    let bytes = source::bytes(path)?;
     Ok(numaherd_sim::text(path, bytes)?)
 }
 

@@ -1,20 +1,16 @@
 //! Masks that an ended run left in place (`--keep`), and a run after it.
 
+use std::collections::BTreeMap;
+
 use numaherd_linux::live::Kept;
-use numaherd_model::{Change, Observe, TaskId};
+use numaherd_model::{Observe, TaskId};
 
 use crate::refused::Bench;
 use crate::{Story, same_as_alone};
 
-fn masks(bench: &Bench) -> Vec<(TaskId, Kept)> {
+fn masks(bench: &Bench) -> BTreeMap<TaskId, Kept> {
     let left = bench.left();
-    let masks = left.changes.into_iter().filter_map(|(_, change)| match change {
-        Change::Affinity { task, before, after, .. } => {
-            Some((task, Kept { owner: before, set: after, since: left.start }))
-        }
-        Change::Knob { .. } => None,
-    });
-    masks.collect()
+    Kept::of(&left.changes, left.start)
 }
 
 /// A thread that was left on one node is moved to the other; whichever run is undone first, its owner's mask is what is
@@ -70,7 +66,7 @@ fn who_was_born_with_a_kept_mask_is_told_from_whom_its_owner_gave_the_same() {
     let mut second = Bench::on(first.shared.clone(), start);
     let mut masks = masks(&first);
     // It began after its processes.
-    masks.iter_mut().for_each(|(_, kept)| kept.since = start + 1);
+    masks.values_mut().for_each(|kept| kept.since = start + 1);
     second.machine.take_over(masks);
     let snapshot = second.machine.observe(&mut Vec::new()).unwrap();
     let owners = snapshot.tasks.iter().map(|task| (task.id.tid, task.cpus_owner.to_string()));

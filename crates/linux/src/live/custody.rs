@@ -50,6 +50,20 @@ pub struct Kept {
     pub since: u64,
 }
 
+impl Kept {
+    /// What a run that began at `since` left in place, as its journal tells: of each task the last.
+    pub fn of(changes: &[(Nanos, Change)], since: u64) -> BTreeMap<TaskId, Kept> {
+        let mut kept = BTreeMap::new();
+        for (_, change) in changes {
+            if let Change::Affinity { task, before, after, .. } = change {
+                let (owner, set) = (before.clone(), after.clone());
+                kept.insert(*task, Kept { owner, set, since });
+            }
+        }
+        kept
+    }
+}
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Custody {

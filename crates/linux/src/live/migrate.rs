@@ -21,7 +21,7 @@
 //! Huge pages go first, whole ([`super::huge`]): naming all 512 addresses would have the kernel refuse the second
 //! while the first is on its way.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, SkipReason};
@@ -56,15 +56,13 @@ pub struct Mover {
     base: [Option<Nanos>; 2],
     /// Nodes that no huge page goes to, until when, and how long that was.
     shut: BTreeMap<NodeId, (Nanos, Nanos)>,
-    /// Processes of which huge pages came.
-    with_huge: BTreeSet<ProcessId>,
     /// How long a task may wait for a page on its way.
     pause: Nanos,
     longest_pause: Nanos,
     /// Threads that move at once.
     workers: usize,
-    /// Processes in which nothing was found to be a huge page.
-    without_huge: BTreeSet<ProcessId>,
+    /// Processes of which huge pages came, and those in which nothing was found to be one.
+    has_huge: BTreeMap<ProcessId, bool>,
 }
 
 /// Where pages go.
@@ -106,11 +104,10 @@ impl Mover {
             page_move,
             base: [None; 2],
             shut: BTreeMap::new(),
-            with_huge: BTreeSet::new(),
             pause,
             longest_pause: Nanos(0),
             workers: 1,
-            without_huge: BTreeSet::new(),
+            has_huge: BTreeMap::new(),
         }
     }
 
@@ -121,18 +118,17 @@ impl Mover {
 
     /// Forgets processes that are no more.
     pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
-        self.without_huge.retain(&alive);
-        self.with_huge.retain(alive);
+        self.has_huge.retain(|process, _| alive(process));
     }
 
     /// Nothing of this process was found to be a huge page.
     pub fn found_no_huge(&mut self, process: ProcessId) {
-        self.without_huge.insert(process);
+        self.has_huge.insert(process, false);
     }
 
     /// Whether that was found.
     pub fn is_without_huge(&self, process: ProcessId) -> bool {
-        self.without_huge.contains(&process)
+        self.has_huge.get(&process) == Some(&false)
     }
 
     /// Time of one CPU to move one page, over the last moves.
@@ -158,7 +154,7 @@ impl Mover {
         if pages as u64 >= TOGETHER.0 {
             let each = took.0 / pages as u64;
             let known = &mut self.base[usize::from(shared)];
-            *known = Some(Nanos(known.map_or(each, |known| (known.0 * 3 + each) / 4)));
+            *known = Some(known.map_or(Nanos(each), |known| nearer(known, each)));
         }
     }
 
@@ -215,7 +211,7 @@ impl Mover {
         }
         let at_once = self.workers.min((all as usize).div_ceil(LEAST_LOT)).max(1) as u64;
         if let Some(each) = (system.monotonic().since(begin).0 * at_once).checked_div(all) {
-            self.page_move = Nanos((self.page_move.0 * 3 + each) / 4);
+            self.page_move = nearer(self.page_move, each);
         }
         told
     }
@@ -233,12 +229,12 @@ impl Mover {
         }
         let now = system.monotonic();
         // What looks like a huge page may be base pages that lie together, which nothing would split.
-        let may_have = self.with_huge.contains(&process) || !system.is_mostly_base();
+        let may_have = self.has_huge.contains_key(&process) || !system.is_mostly_base();
         let shut = |to: Destination| may_have && self.is_shut(to, now);
         let whole = huge::move_whole(system, process.tgid, journeys, self.workers, &shut, beat)?;
         let came = whole.came.as_ref().is_some_and(|came| !came.is_empty());
         if came {
-            self.with_huge.insert(process);
+            self.has_huge.insert(process, true);
         } else if whole.came.is_some() {
             self.found_no_huge(process);
         }
@@ -362,6 +358,11 @@ impl Mover {
 
 /// What the kernel said of pages, by address.
 type Answers = BTreeMap<u64, PageStatus>;
+
+/// What was known, a quarter of the way to what it took now.
+fn nearer(known: Nanos, now: u64) -> Nanos {
+    Nanos((known.0 * 3 + now) / 4)
+}
 
 /// Whether one of these huge pages is in a range.
 fn has(pieces: &[u64], range: &Range<u64>) -> bool {

@@ -28,8 +28,7 @@ impl Misread {
     /// # Errors
     /// It was not for lack of something to read, or has been so for long.
     pub fn failed(&mut self, error: WorldError, now: Nanos) -> Result<()> {
-        let since = *self.since.get_or_insert(now);
-        if now.since(since) >= PATIENCE {
+        if has_lasted(&mut self.since, now) {
             return Err(error.into());
         }
         self.passed_over(error)
@@ -47,12 +46,10 @@ impl Misread {
             }
             Err(error) => error,
         };
-        if now.since(*self.unseen.get_or_insert(now)) >= PATIENCE {
+        if has_lasted(&mut self.unseen, now) {
             return Err(error);
         }
-        if !std::mem::replace(&mut self.told, true) {
-            say!("numaherd: {error:#}: it is tried again");
-        }
+        self.tell(&format!("{error:#}"));
         Ok(None)
     }
 
@@ -64,11 +61,20 @@ impl Misread {
         if !matches!(error, WorldError::Read { .. }) {
             return Err(error.into());
         }
-        if !std::mem::replace(&mut self.told, true) {
-            say!("numaherd: {error}: it is tried again");
-        }
+        self.tell(&error.to_string());
         Ok(())
     }
+
+    fn tell(&mut self, problem: &str) {
+        if !std::mem::replace(&mut self.told, true) {
+            say!("numaherd: {problem}: it is tried again");
+        }
+    }
+}
+
+/// Whether what begins now, unless it has begun before, has lasted as long as is borne.
+fn has_lasted(since: &mut Option<Nanos>, now: Nanos) -> bool {
+    now.since(*since.get_or_insert(now)) >= PATIENCE
 }
 
 #[cfg(test)]

@@ -41,8 +41,16 @@ pub fn read(path: &str) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The same, with an error that names it.
+///
+/// # Errors
+/// As [`read`] has them.
+pub fn bytes(path: &str) -> Result<Vec<u8>, Error> {
+    read(path).map_err(|error| failed(path, error))
+}
+
 /// What it is when reading failed: an error of its own where the user did not want to wait any longer.
-pub fn failed(path: &str, error: io::Error) -> Error {
+fn failed(path: &str, error: io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::Interrupted => LabError::WaitInterrupted { path: path.into() }.into(),
         _ => Error::from(error).context(format!("cannot read {path}")),
