@@ -46,6 +46,7 @@ mod queues;
 mod quiet;
 mod resident;
 mod silence;
+mod told;
 mod traffic;
 mod walk;
 mod whose;

@@ -114,7 +114,7 @@ pub trait Memory {
     /// They are there but cannot be read.
     fn layout(&mut self, tgid: u32) -> Result<Option<Layout>, ReadError> {
         let (own, mapped) = (self.own_ranges(tgid)?, self.mapped(tgid)?);
-        Ok(own.zip(mapped).map(|(own, mapped)| Layout { own, mapped, guest: false }))
+        Ok(own.zip(mapped).map(|(own, mapped)| Layout { own, mapped, ..Layout::default() }))
     }
     /// Why a process's pages are to stay where they are, if they are.
     fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;

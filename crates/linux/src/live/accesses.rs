@@ -19,9 +19,8 @@ use numaherd_model::{
 use super::huge;
 use super::options::Sampled;
 use super::quiet::{Hidden, PAGE_WALK, WALK_PART};
+use super::told::{Kind, Resident, Told, shows, told};
 use super::walk::{self, Budget, Pace};
-use crate::memory::maps::AnonymousRange;
-use crate::memory::numa_maps::Mapping;
 use crate::memory::residence::Unseen;
 use crate::sys::pages::{self, PageStatus};
 use crate::system::{self, System};
@@ -55,10 +54,6 @@ const STAYS: Nanos = Nanos(1_000_000_000);
 
 /// And from then on nothing is known of it.
 const FORGOTTEN: Nanos = Nanos(10_000_000_000);
-
-/// A thread's own policy is looked at where that costs the kernel a walk over no more pages than that: those of the
-/// process's first mapping, which mostly is the program's code. Guessed: 0.1 ms.
-const MOST_WALKED: u64 = 1024;
 
 /// The sampler, and whom it looks at.
 #[derive(Default)]
@@ -95,39 +90,11 @@ struct Known {
     /// Whether a thread has a policy of its own, of those that were found since; and whether that is looked at.
     ruled: BTreeMap<u32, bool>,
     shows: bool,
-    /// Its resident memory of mappings of which accesses are told, and all of it.
-    resident: (Bytes, Bytes),
+    resident: Resident,
     /// Whether most memory of programs' own is in base pages, where no fault tells of its own.
     base: bool,
     /// Faults on its huge pages, and on others.
     faults: (u64, u64),
-}
-
-/// A mapping of which accesses are told.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Told {
-    range: Range<u64>,
-    kind: Kind,
-}
-
-/// What it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// Of the reserve.
-    Moves,
-    /// Of the reserve, and to stay where it is.
-    Stays,
-    /// Memory that faults.
-    Faults,
-    /// The same where no huge page fits into the mapping: a stack, or an edge.
-    Edge,
-}
-
-impl Kind {
-    /// Whether memory of it takes hinting faults.
-    fn faults(self) -> bool {
-        matches!(self, Kind::Faults | Kind::Edge)
-    }
 }
 
 impl Accesses {
@@ -202,13 +169,17 @@ impl Accesses {
     /// Whether of most of its memory no access is told, which others may map too, or is a file's, or has a policy.
     pub fn is_untold(&self, process: ProcessId) -> bool {
         let known = self.read(process);
-        known.is_some_and(|known| known.told_permille() < LEAST_TOLD_PERMILLE)
+        known.is_some_and(|known| {
+            known.resident.told_permille(known.resident.all) < LEAST_TOLD_PERMILLE
+        })
     }
 
     /// The memory of a process that samples tell of, if that is as good as all that it has.
     pub fn told_of(&self, process: ProcessId) -> Option<Bytes> {
         let known = self.read(process)?;
-        (known.told_permille() >= CONVERGED_PERMILLE).then_some(known.resident.0)
+        let resident = known.resident;
+        let is_most = resident.told_permille(resident.tellable) >= CONVERGED_PERMILLE;
+        is_most.then_some(resident.told)
     }
 
     /// What is known of a process, once its mappings were read.
@@ -358,12 +329,6 @@ impl Known {
         faults.extend(found.filter_map(|(told, place)| fault(told, place, base, topology)));
     }
 
-    /// What of its resident memory accesses are told to, per mille; all where it has none.
-    fn told_permille(&self) -> u32 {
-        let (some, all) = self.resident;
-        some.0.saturating_mul(1000).checked_div(all.0).map_or(1000, |permille| permille as u32)
-    }
-
     /// Notes whether its memory is of huge pages.
     fn learn(&mut self, faults: &[HintingFault]) {
         for fault in faults.iter().filter(|fault| !fault.is_sample()) {
@@ -399,11 +364,13 @@ impl Known {
         let mappings = if untold { None } else { system.mappings(process.tgid).ok().flatten() };
         let mappings = mappings.unwrap_or_default();
         self.mappings = told(&mappings, &layout.own);
-        self.mapped = layout.mapped;
         self.ruled.clear();
         self.shows = mappings.first().is_some_and(shows);
-        let nothing = (Bytes(0), Bytes(1));
-        self.resident = if untold { nothing } else { resident(&mappings, &self.mappings) };
+        self.resident = match untold {
+            true => Resident::UNKNOWN,
+            false => Resident::of(&mappings, &self.mappings, &layout),
+        };
+        self.mapped = layout.mapped;
         self.base = system.is_mostly_base();
         let bounded = age.clamp(AGE.0, AGE.1);
         // The kernel walked all page tables for it.
@@ -454,72 +421,15 @@ impl Known {
     }
 }
 
-/// A process's resident memory of mappings of which accesses are told, and all of it.
-fn resident(mappings: &[Mapping], told: &[Told]) -> (Bytes, Bytes) {
-    let resident = |mapping: &Mapping| mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum::<u64>();
-    let is_told = |mapping: &&Mapping| {
-        told.binary_search_by_key(&mapping.start, |told| told.range.start).is_ok()
-    };
-    let some = mappings.iter().filter(is_told).map(resident).sum();
-    (Bytes(some), Bytes(mappings.iter().map(resident).sum()))
-}
-
-/// Mappings of which accesses are told, ascending. Where one of the reserve ends is known by where the next begins.
-fn told(mappings: &[Mapping], own: &[AnonymousRange]) -> Vec<Told> {
-    let end = |start: u64| {
-        let at = own.binary_search_by_key(&start, |range| range.start).ok()?;
-        Some(start + own[at].len.0)
-    };
-    let nexts = mappings.iter().skip(1).map(|next| next.start).chain([u64::MAX]);
-    let one = |(mapping, next): (&Mapping, u64)| {
-        let kind = kind(mapping)?;
-        let end = if kind == Kind::Faults { end(mapping.start)? } else { next };
-        Some(Told { range: mapping.start..end, kind })
-    };
-    mappings.iter().zip(nexts).filter_map(one).collect()
-}
-
-/// Whether of a process with this first mapping each thread's own policy can be told at little cost.
-fn shows(first: &Mapping) -> bool {
-    let resident: u64 = first.nodes.iter().map(|(_, bytes)| bytes.0).sum();
-    first.policy == "default" && resident <= MOST_WALKED * first.page_size.0
-}
-
-fn kind(mapping: &Mapping) -> Option<Kind> {
-    if !mapping.huge {
-        return (mapping.policy == "default" && !mapping.stack).then_some(Kind::Faults);
-    }
-    let resident: u64 = mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum();
-    let moves = mapping.policy == "default"
-        && mapping.anonymous.0 == resident
-        && mapping.page_size.0 == huge::BYTES;
-    Some(if moves { Kind::Moves } else { Kind::Stays })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::maps;
+    use crate::memory::maps::{self, AnonymousRange};
     use crate::memory::numa_maps::parse;
     use crate::sys::clock;
     use crate::system::Memory as _;
     use numaherd_model::scene::Scene;
     use numaherd_model::{CpuId, NodeId};
-
-    #[test]
-    fn only_private_huge_pages_of_2_mib_without_a_policy_move() {
-        let of = |line: &str| kind(&parse(line).unwrap());
-        let huge = "file=/anon_hugepage huge";
-        let own = |policy| format!("1000 {policy} {huge} anon=3 dirty=3 N0=2 N1=1");
-        assert_eq!(of(&(own("default") + " kernelpagesize_kB=2048")), Some(Kind::Moves));
-        assert_eq!(of(&(own("default") + " kernelpagesize_kB=1048576")), Some(Kind::Stays));
-        assert_eq!(of(&(own("bind:0") + " kernelpagesize_kB=2048")), Some(Kind::Stays));
-        let shared = "1000 default file=/SYSV00000000 huge dirty=3 N0=3 kernelpagesize_kB=2048";
-        assert_eq!(of(shared), Some(Kind::Stays));
-        assert_eq!(of("1000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), Some(Kind::Faults));
-        assert_eq!(of("1000 bind:0 anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
-        assert_eq!(of("1000 default stack anon=3 dirty=3 N0=3 kernelpagesize_kB=4"), None);
-    }
 
     #[test]
     fn a_thread_that_stays_at_a_page_counts_once_a_second() {
@@ -686,15 +596,6 @@ mod tests {
     }
 
     #[test]
-    fn a_threads_policy_is_looked_at_where_the_first_mapping_has_none_and_is_small() {
-        let of = |line: &str| shows(&parse(line).unwrap());
-        assert!(of("1000 default file=/bin/x") && !of("1000 bind:0 file=/bin/x"));
-        assert!(of("1000 default anon=1024 N0=1000 N1=24 kernelpagesize_kB=4"));
-        assert!(!of("1000 default anon=1025 N0=1025 kernelpagesize_kB=4"));
-        assert!(of("1000 default anon=1024 N0=1024 kernelpagesize_kB=2048"));
-    }
-
-    #[test]
     fn where_no_cpu_is_sampled_nothing_is_told() {
         let missed = |cpus: &str| Missed { cpus: cpus.parse().unwrap(), why: "full".into() };
         let of = |cpus: &str| {
@@ -741,11 +642,6 @@ mod tests {
         assert_eq!((known.kind(0x4fff), known.kind(0x5000)), (None, Some(Kind::Edge)));
         assert_eq!((known.kind(0x6fff), known.kind(0x7000)), (Some(Kind::Edge), None));
         assert_eq!((known.kind(0x1000), known.kind(0x9000)), (None, None));
-        // 3 of 9 pages.
-        let (some, all) = resident(&mappings, &known.mappings);
-        assert_eq!(some.0 * 3, all.0);
-        let of = |resident| Known { resident, ..Known::default() }.told_permille();
-        assert_eq!([of((some, all)), of((Bytes(0), Bytes(0)))], [333, 1000]);
     }
 
     #[test]

@@ -27,6 +27,8 @@ pub struct Layout {
     pub own: Vec<AnonymousRange>,
     /// Which addresses it maps at all, neighbours as one.
     pub mapped: Vec<ops::Range<u64>>,
+    /// Where mappings of files begin that are only read.
+    pub read_only: Vec<u64>,
     /// Whether it runs a virtual machine's CPUs, whatever it calls their threads.
     pub guest: bool,
 }
@@ -87,6 +89,9 @@ pub fn read_layout(root: &Path, tgid: u32) -> Result<Option<Layout>, ReadError> 
     let take = |line: Line| {
         add(&mut layout.mapped, &line);
         layout.guest |= line.guest;
+        if line.only_read {
+            layout.read_only.push(line.start);
+        }
         if let Some(Range::Own(range)) = line.range {
             layout.own.push(range);
         }
@@ -124,6 +129,8 @@ struct Line {
     len: Bytes,
     /// If it is of one of the two kinds.
     range: Option<Range>,
+    /// If it is of a file and is only read.
+    only_read: bool,
     /// What the kernel shares with whoever runs a virtual CPU.
     guest: bool,
 }
@@ -159,6 +166,7 @@ fn parse(line: &str) -> Option<Line> {
     let (device, inode) = (device(major)? << 32 | device(minor)?, words.next()?.parse().ok()?);
     let len = Bytes(end.checked_sub(start)?);
     let writable = permissions.get(1..2)? == "w";
+    let only_read = permissions.starts_with("r-") && inode != 0;
     // shared memory has an inode too, even where its name says nothing of a file
     let range = match (writable, permissions.ends_with('p'), inode) {
         (true, true, 0) => Some(Range::Own(AnonymousRange { start, len })),
@@ -169,7 +177,7 @@ fn parse(line: &str) -> Option<Line> {
         _ => None,
     };
     let guest = words.next().is_some_and(|name| name.starts_with("anon_inode:kvm-vcpu"));
-    Some(Line { start, len, range, guest })
+    Some(Line { start, len, range, only_read, guest })
 }
 
 #[cfg(test)]
@@ -201,7 +209,7 @@ mod tests {
         let below =
             [0x55a0..0x55c0, 0x6000..0x8000, 0x9000..0xa000, 0xb000..0xe000, 0xf000..0xf800];
         assert_eq!(mapped, below.into_iter().chain([vsyscall]).collect::<Vec<_>>());
-        let mut layout = Layout { own: ranges, mapped, guest: false };
+        let mut layout = Layout { own: ranges, mapped, read_only: vec![0x55a0], guest: false };
         assert_eq!(read_layout(root.path(), 7).unwrap().as_ref(), Some(&layout));
         // As of a firecracker, whose threads are called otherwise than QEMU's.
         let vcpu = "5000-5000 rw-s 00000000 00:0f 12 anon_inode:kvm-vcpu:0\n";
