@@ -17,6 +17,8 @@ const QUICK: Nanos = Nanos(100_000_000);
 const BRIEF: Nanos = Nanos(20_000_000);
 /// Between turns after nothing has happened for long: at least, and where looking is dear, at most.
 const SLOW: (Nanos, Nanos) = (Nanos(1_000_000_000), Nanos(5_000_000_000));
+/// The latter once all has converged: births, exits, who waits for a CPU and faults end that wait. Guessed.
+const SLOWEST: Nanos = Nanos(10_000_000_000);
 
 /// Faults that are worth a look. Guessed: a scan of the kernel's makes more; where one comes now and
 /// then, a look for each took a quarter of a CPU (shared).
@@ -85,7 +87,10 @@ impl Pace {
         self.born = (false, self.born.0);
         self.renewed = (found == Found::Others, self.renewed.0);
         let rest = |used: Nanos| Nanos(REST * used.0).min(LONGEST_REST);
-        let slow = Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, SLOW.1.0)).max(rest(used));
+        let within = |most: Nanos| {
+            Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, most.0)).max(rest(used))
+        };
+        let slow = within(SLOW.1);
         for calls in [&mut self.exits, &mut self.queues] {
             calls.turned(acted, (self.quick, slow));
         }
@@ -101,7 +106,7 @@ impl Pace {
                 self.wait = self.quick.min(self.wait);
                 slow
             }
-            Found::Converged => slow,
+            Found::Converged => within(SLOWEST),
         };
         self.wait = if acted { self.quick } else { Nanos((self.wait.0 * 2).min(most.0)) };
         let usual = used.min(std::mem::replace(&mut self.before, used));
@@ -288,7 +293,8 @@ mod tests {
         assert_eq!(waits(4_000_000), Some(1000));
         // 12 ms: 0.4 % of 3 s
         assert_eq!(waits(12_000_000), Some(3000));
-        assert_eq!(waits(90_000_000), Some(5000));
+        assert_eq!(waits(30_000_000), Some(7500));
+        assert_eq!(waits(90_000_000), Some(10_000));
         // A look of four seconds is not to take nearly half of a CPU then, either.
         assert_eq!(waits(4_000_000_000), Some(12_000));
     }
