@@ -87,9 +87,8 @@ impl Pace {
         self.born = (false, self.born.0);
         self.renewed = (found == Found::Others, self.renewed.0);
         let rest = |used: Nanos| Nanos(REST * used.0).min(LONGEST_REST);
-        let within = |most: Nanos| {
-            Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, most.0)).max(rest(used))
-        };
+        let within =
+            |most: Nanos| Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, most.0)).max(rest(used));
         let slow = within(SLOW.1);
         for calls in [&mut self.exits, &mut self.queues] {
             calls.turned(acted, (self.quick, slow));

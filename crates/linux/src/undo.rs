@@ -182,6 +182,11 @@ impl Undoing<'_> {
         }
         if let Some(mark) = mark {
             for tgid in self.system.processes().unwrap_or_default() {
+                // Of what the kernel runs there are many on a large machine, none of which has an environment.
+                let stat = self.system.stat(tgid, tgid).ok().flatten();
+                if stat.is_none_or(|stat| stat.is_kernels) {
+                    continue;
+                }
                 if self.system.has_mark(tgid, mark).is_ok_and(|marked| marked == Some(true)) {
                     family.insert(tgid);
                 }

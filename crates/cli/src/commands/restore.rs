@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use numaherd_linux::process::TaskReader;
+use numaherd_linux::sys::priority::go_first;
 use numaherd_linux::sys::{identity, signal};
 use numaherd_linux::undo::Undone;
 use numaherd_report::Listing;
@@ -121,6 +122,8 @@ fn listing(restored: &[(LeftBehind, Undone)]) -> Listing {
 pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     // Whatever ends the session must not end us before we have put things back.
     let _ignored = interrupt::flag()?;
+    // Whoever is held where it was put waits for this.
+    go_first();
     // By the link that we were started from it is "exe"; only what lists of processes show hangs on it.
     let _ = std::fs::write("/proc/self/comm", "numaherd");
     let (sender, beats) = channel();

@@ -358,5 +358,14 @@ fn a_machine_s_name_stays_on_its_line() {
 /// The machine at `/` is this one, though there is a folder `/root`.
 #[test]
 fn the_root_folder_is_this_machine() {
-    assert_eq!(topology("/", &["-o", "json"]).len(), topology("host", &["-o", "json"]).len());
+    let of = |root: &str| {
+        let mut told: serde_json::Value =
+            serde_json::from_str(&topology(root, &["-o", "json"])).unwrap();
+        // What is free changes from one look to the next.
+        for node in told["nodes"].as_array_mut().unwrap() {
+            node["free_bytes"] = 0.into();
+        }
+        told
+    };
+    assert_eq!(of("/"), of("host"));
 }

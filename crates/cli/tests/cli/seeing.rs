@@ -61,7 +61,7 @@ fn top_looks_again_and_again() {
     let heads = csv.stdout.lines().filter(|line| line.starts_with("at_seconds,pid,")).count();
     assert!(heads == 1 && csv.stdout.lines().count() >= 3, "{csv}");
 
-    let mut sleeper = Command::new("sleep").arg("1").spawn().unwrap();
+    let mut sleeper = Command::new("sleep").arg("3").spawn().unwrap();
     let pid = sleeper.id().to_string();
     let waits = std::thread::spawn(move || sleeper.wait());
     let table = top(&["-p", &pid]).ends_with(0);

@@ -147,11 +147,25 @@ fn interrupt() -> (&'static str, i32) {
     if ignored & 2 == 0 { ("-INT", 130) } else { ("-TERM", 143) }
 }
 
+/// Whether a process has a handler for a signal.
+fn heeds(pid: u32, signal: &str) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    let bit = if signal == "-INT" { 2 } else { 15 } - 1;
+    caught.is_some_and(|caught| caught >> bit & 1 == 1)
+}
+
 /// Runs it until it gets a signal in its midst.
 fn interrupted(words: &[&str], signal: &str) -> Transcript {
     let mut command = numaherd(words);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(700));
+    let begin = std::time::Instant::now();
+    // On a busy machine it takes a while until it heeds signals.
+    while !heeds(child.id(), signal) && begin.elapsed() < Duration::from_secs(30) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(500));
     assert!(child.try_wait().unwrap().is_none(), "{command:?} ended by itself");
     let pid = child.id().to_string();
     run(Command::new("kill").args([signal, &pid])).ends_with(0);

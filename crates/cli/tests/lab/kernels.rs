@@ -29,7 +29,7 @@ fn hinting_faults_arrive_on_every_kernel() {
     }
     for kernel in kernels {
         let bench = Bench::new();
-        let mut words = vec!["lab", "run", "--no-distance", "--timeout", "150"];
+        let mut words = vec!["lab", "run", "--no-distance", "--timeout", crate::HANGS];
         words.extend(kernel.into_iter().flat_map(|kernel| ["--kernel", kernel]));
         let script = format!("uname -r; {} 10 8", watch.display());
         let transcript = run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);

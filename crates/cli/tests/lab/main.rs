@@ -30,6 +30,9 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+/// Ends a guest that hangs. What is asserted of how long something takes has figures of its own: hosts differ by a factor.
+const HANGS: &str = "900";
+
 /// A folder that is shared with the guest, one for the lab's own files, and the command that
 /// starts it there.
 struct Bench {

@@ -13,7 +13,7 @@ use crate::transcript::{program, run};
 fn counters_say_where_memory_was_served() {
     let bench = Bench::new();
     let load = [program(), "bench", "numa02", "--size", "16M", "--loops", "20", "--tie", "bind"];
-    let words = ["lab", "run", "--timeout", "150", "--counters", "counters.json"];
+    let words = ["lab", "run", "--timeout", crate::HANGS, "--counters", "counters.json"];
     run(&mut bench.command(&words, &load)).ends_with(0);
     let counters: Value = serde_json::from_str(&bench.shared("counters.json")).unwrap();
     let cpus = counters["cpus"].as_array().unwrap();

@@ -165,7 +165,7 @@ fn the_units_capabilities_are_enough_and_those_that_doctor_names() {
     );
     // Few CPUs, that a small host carries them: what is tested here asks for no more.
     let machine = ["--machine", "node:2 pu:2", "--no-distance", "--dilation", "2"];
-    let words = [&["lab", "run"][..], &machine, &["--timeout", "400"]].concat();
+    let words = [&["lab", "run"][..], &machine, &["--timeout", crate::HANGS]].concat();
     let mut command = bench.command(&words, &["sh", "-c", &script]);
     run(command.env_remove("NUMAHERD_CACHE").env_remove("XDG_CACHE_HOME")).ends_with(0);
     for who in ["unit", "user"] {

@@ -30,7 +30,7 @@ fn a_shell_runs_on_a_terminal_of_its_own_and_ends_with_its_code() {
 #[ignore = "needs QEMU and minutes: make lab-test"]
 fn a_command_run_from_a_terminal_has_no_input() {
     let bench = Bench::new();
-    let line = format!("{} lab run --no-distance --timeout 90 -- cat", program());
+    let line = format!("{} lab run --no-distance --timeout {} -- cat", program(), crate::HANGS);
     let mut command = Command::new("script");
     command.args(["--quiet", "--return", "--command", &line, "typescript"]);
     command.current_dir(bench.shared.path()).env("TMPDIR", bench.lab.path());

@@ -14,7 +14,7 @@ fn in_guest(bench: &Bench, tool: &str, script: &str) -> Option<Transcript> {
         eprintln!("skipped: {tool} is not installed");
         return None;
     }
-    let words = ["lab", "run", "--no-distance", "--timeout", "200"];
+    let words = ["lab", "run", "--no-distance", "--timeout", crate::HANGS];
     let transcript = run(&mut bench.command(&words, &["sh", "-c", script]));
     eprintln!("{tool}:\n{}", transcript.stdout);
     bench.left_nothing();

@@ -43,7 +43,7 @@ fn every_workload_runs_under_every_tie_on_two_nodes() {
         }
     }
     script += "cat /sys/devices/system/node/node*/hugepages/hugepages-2048kB/nr_hugepages > left\n";
-    let words = ["lab", "run", "--no-distance", "--timeout", "300"];
+    let words = ["lab", "run", "--no-distance", "--timeout", crate::HANGS];
     run(&mut bench.command(&words, &["sh", "-c", &script])).ends_with(0);
     let results = bench.shared("results");
     let results: Vec<Value> =

@@ -104,19 +104,22 @@ impl fmt::Display for Transcript {
 /// between the two looks: within one percent of the node's size, or 4 MB of a small node.
 #[track_caller]
 pub fn same_hardware(ours: &str, numactls: &str) {
-    let both = || format!("ours:\n{ours}\nnumactl's:\n{numactls}");
-    assert_eq!(ours.lines().count(), numactls.lines().count(), "{}", both());
+    assert!(is_same_hardware(ours, numactls), "ours:\n{ours}\nnumactl's:\n{numactls}");
+}
+
+/// Whether they are.
+pub fn is_same_hardware(ours: &str, numactls: &str) -> bool {
     let mut size_mb = 0.0;
-    for (our, their) in ours.lines().zip(numactls.lines()) {
+    let mut is_same = |(our, their): (&str, &str)| {
         let figure = |line: &str, name: &str| -> Option<f64> {
             line.split_once(name)?.1.trim().strip_suffix(" MB")?.parse().ok()
         };
         size_mb = figure(our, " size:").unwrap_or(size_mb);
         match (figure(our, " free:"), figure(their, " free:")) {
-            (Some(a), Some(b)) => {
-                assert!((a - b).abs() <= (size_mb / 100.0).max(4.0), "{}", both());
-            }
-            _ => assert_eq!(our, their, "{}", both()),
+            (Some(a), Some(b)) => (a - b).abs() <= (size_mb / 100.0).max(4.0),
+            _ => our == their,
         }
-    }
+    };
+    ours.lines().count() == numactls.lines().count()
+        && ours.lines().zip(numactls.lines()).all(&mut is_same)
 }

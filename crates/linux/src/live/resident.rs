@@ -12,7 +12,6 @@
 //! that it would be used from where it came.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::time::Instant;
 
 use numaherd_model::{
@@ -48,6 +47,10 @@ const SAMPLES: u64 = 16;
 /// kernel walk all page tables: longer, where all that time would be taken by it.
 const POLICIES_AGE: (Nanos, Nanos) = (Nanos(500_000_000), Nanos(10_000_000_000));
 
+/// What was good until so long ago is not gone by any more, where there was no time to read it again. Guessed: sixty processes
+/// of which each takes 50 ms have their turn once in that time.
+const OUTDATED: Nanos = Nanos(150_000_000_000);
+
 /// What is known of each process's mappings beyond where they are.
 #[derive(Debug, Default)]
 pub struct Policies {
@@ -69,34 +72,59 @@ impl Policies {
         (now, age): (Nanos, Nanos),
         walks: &mut Budget,
     ) -> Option<&BTreeMap<u64, Kept>> {
-        self.kept.retain(|_, (until, _)| now < *until);
-        let (_, kept) = match self.kept.entry(process) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => {
-                let resident = memory.resident(process.tgid);
-                if walk::is_too_long(memory, process.tgid, resident) {
-                    self.unreadable.insert(process, walk::TOO_LONG.into());
-                    return None;
-                }
-                if !walks.allows(now) {
-                    self.unreadable.insert(process, walk::TOO_OFTEN.into());
-                    return None;
-                }
-                let begin = Instant::now();
-                let mappings = memory.mappings(process.tgid).ok()?.unwrap_or_default();
-                let took = Nanos(begin.elapsed().as_nanos() as u64);
-                walks.spend(now, Nanos(now.0 + took.0));
-                let stays = |mapping: &&Mapping| mapping.policy != "default" || mapping.huge;
-                let kept = mappings.iter().filter(stays).map(|mapping| {
-                    let own = residence::unseen(mapping).map(|_| mapping.nodes.clone());
-                    (mapping.start, own.unwrap_or_default())
-                });
-                let age = age.clamp(POLICIES_AGE.0, POLICIES_AGE.1).0;
-                let until = Nanos(now.0 + age.max(took.0 * walk::ALL_PART));
-                new.insert((until, kept.collect()))
+        if self.kept.get(&process).is_none_or(|(until, _)| now >= *until) {
+            let resident = memory.resident(process.tgid);
+            if walk::is_too_long(memory, process.tgid, resident) {
+                self.kept.remove(&process);
+                self.unreadable.insert(process, walk::TOO_LONG.into());
+                return None;
             }
+            let outdated = |(until, _): &(Nanos, _)| now.since(*until) >= OUTDATED;
+            match walks.allows(now) {
+                true => self.read(memory, process, (now, age), walks),
+                // What was known is good until it is its turn.
+                false if self.kept.get(&process).is_none_or(outdated) => {
+                    self.kept.remove(&process);
+                    self.unreadable.insert(process, walk::TOO_OFTEN.into());
+                }
+                false => {}
+            }
+        }
+        self.kept.get(&process).map(|(_, kept)| kept)
+    }
+
+    fn read(
+        &mut self,
+        memory: &mut (impl Memory + ?Sized),
+        process: ProcessId,
+        (now, age): (Nanos, Nanos),
+        walks: &mut Budget,
+    ) {
+        let begin = Instant::now();
+        let Ok(mappings) = memory.mappings(process.tgid) else {
+            self.kept.remove(&process);
+            return;
         };
-        Some(kept)
+        let took = Nanos(begin.elapsed().as_nanos() as u64);
+        walks.spend(now, Nanos(now.0 + took.0));
+        let mappings = mappings.unwrap_or_default();
+        let stays = |mapping: &&Mapping| mapping.policy != "default" || mapping.huge;
+        let kept = mappings.iter().filter(stays).map(|mapping| {
+            let own = residence::unseen(mapping).map(|_| mapping.nodes.clone());
+            (mapping.start, own.unwrap_or_default())
+        });
+        let age = age.clamp(POLICIES_AGE.0, POLICIES_AGE.1).0;
+        let until = Nanos(now.0 + age.max(took.0 * walk::ALL_PART));
+        self.kept.insert(process, (until, kept.collect()));
+    }
+
+    /// These processes, of those that are left, in the order in which to ask for their policies: there may not be time
+    /// for all, and each is to have its turn.
+    fn in_turn<T>(&mut self, processes: BTreeMap<ProcessId, T>) -> Vec<(ProcessId, T)> {
+        self.kept.retain(|process, _| processes.contains_key(process));
+        let mut all: Vec<(ProcessId, T)> = processes.into_iter().collect();
+        all.sort_by_key(|(process, _)| self.kept.get(process).map(|(until, _)| *until));
+        all
     }
 }
 
@@ -109,7 +137,7 @@ pub fn fill(
 ) -> Result<(), ReadError> {
     snapshot.grade = EvidenceGrade::ResidentPages;
     policies.unreadable.clear();
-    for (process, (users, age)) in by_process(snapshot) {
+    for (process, (users, age)) in policies.in_turn(by_process(snapshot)) {
         if users.is_empty() {
             continue;
         }

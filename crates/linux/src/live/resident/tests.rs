@@ -265,3 +265,76 @@ fn policies_that_there_is_no_time_to_read_are_read_later() {
     };
     assert_eq!([is_read(20), is_read(27)], [(false, true), (true, false)]);
 }
+
+/// Policies of every process, each of which takes a millisecond to read; how often each was.
+struct Slow(BTreeMap<u32, u32>);
+
+impl Memory for Slow {
+    fn own_ranges(&mut self, _: u32) -> Result<Option<Vec<AnonymousRange>>, ReadError> {
+        Ok(Some(vec![AnonymousRange { start: 1 << 40, len: Bytes(4 << 20) }]))
+    }
+
+    fn shared_ranges(&mut self, _: u32) -> Result<Option<Vec<ObjectRange>>, ReadError> {
+        Ok(None)
+    }
+
+    fn mapped(&mut self, _: u32) -> Result<Option<Vec<std::ops::Range<u64>>>, ReadError> {
+        Ok(None)
+    }
+
+    fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
+        None
+    }
+
+    fn coverage(&mut self, _: u32) -> Option<crate::respect::Coverage> {
+        None
+    }
+
+    fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        *self.0.entry(tgid).or_default() += 1;
+        Ok(Some(Vec::new()))
+    }
+
+    fn locate(&mut self, _: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError> {
+        Ok(vec![PageStatus::On(NodeId(0)); addresses.len()])
+    }
+
+    fn migrate(&mut self, _: u32, _: &Lot) -> Result<Vec<PageStatus>, SysError> {
+        unreachable!("looking moves nothing")
+    }
+}
+
+/// There is time to read two at each look, and what is known is good for less than the time between two.
+#[test]
+fn where_there_is_no_time_for_all_each_has_its_turn_and_nobody_is_left_alone() {
+    let mut scene = Scene::even(2, 4);
+    (1..=6).for_each(|tid| scene.task(tid, 0, 900));
+    let mut memory = Slow(BTreeMap::new());
+    let mut policies = Policies::default();
+    let mut look = |second: u64, memory: &mut Slow, walks: &mut Budget| {
+        let mut snapshot = scene.snapshot();
+        snapshot.time = Nanos(second * 1_000_000_000);
+        for task in &mut snapshot.tasks {
+            task.process = ProcessId { tgid: task.id.tid, start: 1 };
+            task.age = snapshot.time;
+        }
+        fill(memory, &mut snapshot, &mut policies, (walks, &mut || {})).unwrap();
+        policies.unreadable.len()
+    };
+    assert_eq!(look(100, &mut memory, &mut Budget::default()), 0);
+    assert_eq!(memory.0.values().copied().collect::<Vec<_>>(), [1; 6]);
+    for nth in 1..=12 {
+        let now = 100 + nth * 11;
+        let mut walks = Budget::default();
+        // So that 25 s are ahead but for what one and a half take.
+        let begin = Nanos(now * 1_000_000_000);
+        walks.spend(begin, Nanos(begin.0 + 488_700_000));
+        assert_eq!(look(now, &mut memory, &mut walks), 0);
+    }
+    assert!(memory.0.values().all(|&read| read >= 3), "{:?}", memory.0);
+    // Those for whom there was none in minutes are not known any more.
+    let mut walks = Budget::default();
+    walks.spend(Nanos(0), Nanos(1_000_000_000_000));
+    assert_eq!(look(1000, &mut memory, &mut walks), 6);
+}
