@@ -68,15 +68,16 @@ pub struct Accesses {
     settled: bool,
     watched: BTreeMap<ProcessId, Known>,
     drained: Vec<Access>,
+    /// When that was.
+    heard: Nanos,
     /// Where each thread was found last, and since when.
     visits: BTreeMap<u32, (u64, Nanos)>,
 }
 
-/// A process's mappings, until when that is good, and how long it took to read.
+/// A process's mappings, and until when that is good.
 #[derive(Default)]
 struct Known {
     until: Nanos,
-    took: Nanos,
     /// When it was read, and when its newest thread was born: who begins threads has laid out their memory, and what policy
     /// it had meanwhile is over.
     read: Nanos,
@@ -176,7 +177,7 @@ impl Accesses {
 
     /// The memory of a process that samples tell of, if that is as good as all that it has.
     pub fn told_of(&self, process: ProcessId) -> Option<Bytes> {
-        let known = self.read(process)?;
+        let known = self.read(process).filter(|known| !known.is_overdue(self.heard))?;
         let resident = known.resident;
         let is_most = resident.told_permille(resident.tellable) >= CONVERGED_PERMILLE;
         is_most.then_some(resident.told)
@@ -228,10 +229,8 @@ impl Accesses {
         self.visits.retain(|_, (_, time)| newest.since(*time) < FORGOTTEN);
         // Of each process still in order.
         self.drained.sort_by_key(|access| access.tgid);
-        let mut all: Vec<&[Access]> = self.drained.chunk_by(|a, b| a.tgid == b.tgid).collect();
-        // Whose mappings take least to read first: so most are known of those that there is time for.
-        all.sort_by_key(|own| of_tgid(&mut self.watched, own[0].tgid).map(|(_, known)| known.took));
-        for own in all {
+        self.heard = system.monotonic();
+        for own in in_turn(&self.watched, &self.drained) {
             let watched = of_tgid(&mut self.watched, own[0].tgid);
             let Some((process, known)) = watched else { continue };
             known.read(system, *process, walks);
@@ -241,6 +240,16 @@ impl Accesses {
         // Whoever sums them up takes them to come one after the other.
         faults.sort_by_key(|fault| fault.time);
     }
+}
+
+/// Accesses of each process, in the order in which to read mappings: there may not be time for all, and each is to have
+/// its turn.
+fn in_turn<'a>(watched: &BTreeMap<ProcessId, Known>, drained: &'a [Access]) -> Vec<&'a [Access]> {
+    let read: BTreeMap<u32, Nanos> =
+        watched.iter().map(|(process, known)| (process.tgid, known.read)).collect();
+    let mut all: Vec<&[Access]> = drained.chunk_by(|a, b| a.tgid == b.tgid).collect();
+    all.sort_by_key(|own| read.get(&own[0].tgid));
+    all
 }
 
 /// The process with this id: of one that has ended none is heard any more.
@@ -376,8 +385,7 @@ impl Known {
         // The kernel walked all page tables for it.
         let end = system.monotonic();
         walks.spend(begin, end);
-        self.took = end.since(begin);
-        let took = self.took.0;
+        let took = end.since(begin).0;
         self.until = Nanos(end.0 + bounded.0.max(took * WALK_PART));
         let part = if age < FIRST { AGAIN_PART } else { WALK_PART };
         self.again = Nanos(end.0 + AGAIN.0.max(took * part));
@@ -394,6 +402,11 @@ impl Known {
     /// Whether what is known of its mappings is so old that one may have got a policy since.
     fn is_stale(&self, now: Nanos) -> bool {
         now.since(self.read) > AGE.1
+    }
+
+    /// Whether it should have been read again long ago: there was no time for it, and nothing is told of it any more.
+    fn is_overdue(&self, now: Nanos) -> bool {
+        now.since(self.until) > self.until.since(self.read)
     }
 
     /// What an access is to, if it is told, given whose it is.
@@ -559,6 +572,32 @@ mod tests {
         assert_eq!(known.kind(1 << 40), None);
         known.read(&mut system, id, &mut Budget::default());
         assert_eq!(known.kind(1 << 40), Some(Kind::Faults));
+    }
+
+    /// One that takes long would never have its turn, and pass for told for ever.
+    #[test]
+    fn whose_mappings_were_read_longest_ago_is_first_and_who_is_overdue_is_told_no_more() {
+        let second = |seconds: u64| Nanos(seconds * 1_000_000_000);
+        let id = |tgid| ProcessId { tgid, start: 1 };
+        let access = |tgid| Access { time: second(1), tid: tgid, tgid, cpu: CpuId(0), address: 1 };
+        let some = Bytes(4096);
+        let resident = Resident { told: some, tellable: some, all: some };
+        let known = |read, until| Known { read, until, resident, ..Known::default() };
+        let watched = [
+            (id(7), known(second(20), second(40))),
+            (id(8), known(second(10), second(20))),
+            (id(9), Known::default()),
+        ];
+        let mut accesses = Accesses { watched: watched.into(), ..Accesses::default() };
+        let drained = [7, 7, 8, 9].map(access);
+        let turns = in_turn(&accesses.watched, &drained);
+        assert_eq!(turns.iter().map(|own| own[0].tgid).collect::<Vec<_>>(), [9, 8, 7]);
+        let mut told = |at| {
+            accesses.heard = second(at);
+            [7, 8, 9].map(|tgid| accesses.told_of(id(tgid)).is_some())
+        };
+        assert_eq!(told(30), [true, true, false]);
+        assert_eq!([told(31), told(61)], [[true, false, false], [false; 3]]);
     }
 
     /// It is memory whose owner has said where it belongs.
