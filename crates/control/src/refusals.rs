@@ -3,7 +3,8 @@
 //! What to wait follows from why pages stayed. Pages that were in use for a moment are soon free;
 //! those held for long (by a device, by direct I/O) look the same to whoever asks, so each further
 //! refusal doubles the wait. A node without room needs reclaim to do its work. Pages that other
-//! processes map too stay as long as these do. And a process that is left alone as a whole rests
+//! processes map too stay as long as these do. What is held where it is, by a device of one of those or since its huge pages
+//! would be split, is waited for likewise, and its tasks have to come to it meanwhile. And a process that is left alone as a whole rests
 //! as a whole: its tasks have to come to its memory. A node that its memory may not be on is none to send it to, for as
 //! long as it lives.
 //!
@@ -21,6 +22,7 @@ const SECOND: u64 = 1_000_000_000;
 const BUSY: (Nanos, Nanos) = (Nanos(SECOND), Nanos(60 * SECOND));
 const FULL: (Nanos, Nanos) = (Nanos(2 * SECOND), Nanos(60 * SECOND));
 const SHARED: (Nanos, Nanos) = (Nanos(60 * SECOND), Nanos(600 * SECOND));
+const HELD: (Nanos, Nanos) = (Nanos(120 * SECOND), Nanos(1920 * SECOND));
 const LEFT_ALONE: (Nanos, Nanos) = (Nanos(30 * SECOND), Nanos(30 * SECOND));
 
 /// See the module.
@@ -36,6 +38,8 @@ pub struct Refusals {
 struct Rest {
     until: Nanos,
     wait: Nanos,
+    /// Whether it stays where it is until then.
+    held: bool,
 }
 
 impl Refusals {
@@ -49,7 +53,11 @@ impl Refusals {
             rest(&mut self.processes, region.process, LEFT_ALONE, now);
         }
         match waits(outcome) {
-            Some(waits) => rest(&mut self.regions, *region, waits, now),
+            Some(waits) => {
+                rest(&mut self.regions, *region, waits, now);
+                let held = matches!(outcome, Outcome::Skipped(SkipReason::Held { .. }));
+                self.regions.entry(*region).and_modify(|rest| rest.held = held);
+            }
             None => _ = self.regions.remove(region),
         }
     }
@@ -64,9 +72,10 @@ impl Refusals {
         }
         self.regions.retain(|region, _| snapshot.region(*region).is_some());
         for region in &mut snapshot.regions {
-            let own = self.regions.get(&region.id).is_some_and(|rest| rest.until > now);
+            let own = self.regions.get(&region.id).filter(|rest| rest.until > now);
+            region.stays |= own.is_some_and(|rest| rest.held);
             region.stays |= self.processes.contains_key(&region.id.process);
-            region.rests = own || region.stays;
+            region.rests = own.is_some() || region.stays;
         }
     }
 
@@ -87,7 +96,7 @@ impl Refusals {
 }
 
 fn rest<K: Ord>(all: &mut BTreeMap<K, Rest>, who: K, (first, longest): (Nanos, Nanos), now: Nanos) {
-    let begin = Rest { until: now, wait: Nanos(first.0 / 2) };
+    let begin = Rest { until: now, wait: Nanos(first.0 / 2), held: false };
     let rest = all.entry(who).or_insert(begin);
     rest.wait = Nanos((rest.wait.0 * 2).clamp(first.0, longest.0));
     rest.until = Nanos(now.0 + rest.wait.0);
@@ -108,6 +117,7 @@ fn waits(outcome: &Outcome) -> Option<(Nanos, Nanos)> {
         }
         Outcome::Skipped(SkipReason::Refused { .. } | SkipReason::Checked { .. }) => Some(FULL),
         Outcome::Skipped(SkipReason::LeftAlone { .. }) => Some(LEFT_ALONE),
+        Outcome::Skipped(SkipReason::Held { .. }) => Some(HELD),
         Outcome::Skipped(_) | Outcome::Done { .. } => None,
     }
 }
@@ -184,6 +194,29 @@ mod tests {
         assert!(refusals.processes.contains_key(&PROCESS));
         assert_eq!(rests(&mut refusals, 29), [true, true]);
         assert_eq!(rests(&mut refusals, 30), [false, false]);
+    }
+
+    /// As of huge pages that would be split, or memory that somebody's device writes to.
+    #[test]
+    fn what_is_held_stays_and_its_tasks_are_drawn_to_it() {
+        let mut refusals = Refusals::default();
+        let why = SkipReason::Held { why: "process 9 maps it too: it has VFIO open".into() };
+        refusals.learn(&move_of(0), &Outcome::Skipped(why), Nanos(0));
+        let mut stays = |seconds: u64| {
+            let mut snapshot = scene().snapshot();
+            snapshot.time = Nanos(seconds * SECOND);
+            refusals.fill(&mut snapshot);
+            [0, 1].map(|nth| (snapshot.regions[nth].stays, snapshot.regions[nth].rests))
+        };
+        assert_eq!(stays(119), [(true, true), (false, false)]);
+        assert_eq!(stays(120), [(false, false); 2]);
+        // Refused for a moment it is none of that.
+        let busy = Refusal { busy: 200, ..Refusal::default() };
+        refusals.learn(&move_of(0), &partial(100, busy), Nanos(200 * SECOND));
+        let mut snapshot = scene().snapshot();
+        snapshot.time = Nanos(201 * SECOND);
+        refusals.fill(&mut snapshot);
+        assert!(snapshot.regions[0].rests && !snapshot.regions[0].stays);
     }
 
     #[test]

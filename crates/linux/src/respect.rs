@@ -83,6 +83,8 @@ pub struct Coverage {
     pub cause: Unseen,
     /// What is resident of it in pages that page tables are walked for.
     pub resident: Bytes,
+    /// And in huge pages of the reserve.
+    pub reserve: Bytes,
 }
 
 /// How much of a process's own memory can take hinting faults, per mille, and what most of the rest
@@ -99,12 +101,12 @@ pub fn coverage(root: &Path, tgid: u32) -> Option<Coverage> {
     let kib = |name: &str| kib(&status, name).unwrap_or(0);
     let (seen, huge) = (kib("RssAnon:") + kib("RssShmem:"), kib("HugetlbPages:"));
     let permille = (seen * 1000).checked_div(seen + huge)? as u32;
-    let resident = resident_of(&status);
+    let (resident, reserve) = (resident_of(&status), Bytes(huge << 10));
     let walked = maps::first_len(root, tgid).map(|len| len.min(resident).pages(pages::size()).0);
     if walked.is_none_or(|pages| pages <= MOST_WALKED) && has_policy(&folder.join("numa_maps")) {
-        return Some(Coverage { permille: 0, cause: Unseen::Policy, resident });
+        return Some(Coverage { permille: 0, cause: Unseen::Policy, resident, reserve });
     }
-    Some(Coverage { permille, cause: Unseen::Hugetlb, resident })
+    Some(Coverage { permille, cause: Unseen::Hugetlb, resident, reserve })
 }
 
 /// What is resident of a process in pages that page tables are walked for; none where that cannot be told. Nothing is
@@ -264,7 +266,8 @@ mod tests {
         let status = "RssAnon:\t2048 kB\nRssShmem:\t1024 kB\nHugetlbPages:\t9216 kB\n";
         put(root.path(), "proc/7/status", status);
         // 3 of 12 MiB
-        let seen = Coverage { permille: 250, cause: Unseen::Hugetlb, resident: Bytes(3 << 20) };
+        let (resident, reserve) = (Bytes(3 << 20), Bytes(9 << 20));
+        let seen = Coverage { permille: 250, cause: Unseen::Hugetlb, resident, reserve };
         assert_eq!(coverage(root.path(), 7), Some(seen));
         for (policy, permille) in [
             ("default", 250),

@@ -82,6 +82,11 @@ pub enum SkipReason {
         /// Why.
         why: String,
     },
+    /// This part of the process's memory is to stay where it is for now.
+    Held {
+        /// Why.
+        why: String,
+    },
     /// Only reporting, not acting.
     DryRun,
 }
@@ -100,6 +105,7 @@ impl fmt::Display for SkipReason {
                 "its memory may not be on node {node} (cpuset.mems of its control group), and is not sent there again"
             ),
             SkipReason::LeftAlone { why } => write!(f, "its memory is left alone: {why}"),
+            SkipReason::Held { why } => write!(f, "it stays where it is for now: {why}"),
             SkipReason::DryRun => write!(f, "this was a dry run"),
         }
     }

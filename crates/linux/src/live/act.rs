@@ -155,8 +155,8 @@ impl LiveMachine {
                     });
                     why.map(|why| format!("process {} maps it too: {why}", other.tgid))
                 });
-                let Some(problem) = stays else { return true };
-                outcomes[index] = Outcome::Skipped(SkipReason::Checked { problem, short: None });
+                let Some(why) = stays else { return true };
+                outcomes[index] = Outcome::Skipped(SkipReason::Held { why });
                 false
             });
         }

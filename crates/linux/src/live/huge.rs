@@ -29,6 +29,8 @@ pub struct Whole {
     /// The first addresses of those that came whole, ascending; `None` where nothing looked like one, or no node took
     /// them.
     pub came: Option<Vec<u64>>,
+    /// How many went.
+    pub went: usize,
     /// Those that were left where they are, ascending.
     pub left: Vec<u64>,
     /// Nodes to which some went, and whether the kernel split any.
@@ -89,6 +91,7 @@ pub fn move_whole(
         whole.split.push((own[0].0.node, split));
     }
     let mut came = Vec::new();
+    whole.went = going.iter().map(|(_, pieces)| pieces.len()).sum();
     for (to, pieces) in going {
         came.extend(choose(system, tgid, pieces, |places| are_on(places, to.node))?);
     }
@@ -213,7 +216,7 @@ mod tests {
         let both = [journey(1, 0..1), journey(2, 1..4)];
         let split = vec![(NodeId(1), false), (NodeId(2), true)];
         let came = Some(vec![0, BYTES, 2 * BYTES]);
-        assert_eq!(go(&both, false), Whole { came, left: vec![], split });
+        assert_eq!(go(&both, false), Whole { came, went: 3, left: vec![], split });
         // To the one that has none nothing goes for now, and to the other as before.
         let back = [journey(0, 0..1), journey(2, 0..1)];
         let all = go(&back, true);

@@ -29,7 +29,7 @@ use numaherd_model::{Costs, Nanos, NodeId, Outcome, Pages, ProcessId, Refusal, S
 use super::huge::{self, Whole};
 use crate::sys::SysError;
 use crate::sys::pages::{self, PageStatus};
-use crate::system::{Lot, System};
+use crate::system::{Lot, Memory, System};
 
 /// Most pages of one call. Guessed: 16 MiB, a fraction of a second even where a page takes
 /// 50 us.
@@ -61,8 +61,18 @@ pub struct Mover {
     longest_pause: Nanos,
     /// Threads that move at once.
     workers: usize,
-    /// Processes of which huge pages came, and those in which nothing was found to be one.
-    has_huge: BTreeMap<ProcessId, bool>,
+    /// What was found of each process's huge pages.
+    huge: BTreeMap<ProcessId, Tried>,
+}
+
+/// Of what looked like huge pages of a process.
+#[derive(Clone, Copy, Debug, Default)]
+struct Tried {
+    /// How many went, and how many of these came whole.
+    went: usize,
+    came: usize,
+    /// Nothing was found to be one.
+    none: bool,
 }
 
 /// Where pages go.
@@ -107,7 +117,7 @@ impl Mover {
             pause,
             longest_pause: Nanos(0),
             workers: 1,
-            has_huge: BTreeMap::new(),
+            huge: BTreeMap::new(),
         }
     }
 
@@ -118,17 +128,24 @@ impl Mover {
 
     /// Forgets processes that are no more.
     pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
-        self.has_huge.retain(|process, _| alive(process));
+        self.huge.retain(|process, _| alive(process));
     }
 
     /// Nothing of this process was found to be a huge page.
     pub fn found_no_huge(&mut self, process: ProcessId) {
-        self.has_huge.insert(process, false);
+        self.huge.insert(process, Tried { none: true, ..Tried::default() });
     }
 
     /// Whether that was found.
     pub fn is_without_huge(&self, process: ProcessId) -> bool {
-        self.has_huge.get(&process) == Some(&false)
+        self.huge.get(&process).is_some_and(|tried| tried.none)
+    }
+
+    /// Whether what looks like a huge page of this process likely is one, which the kernel may split, and not base pages
+    /// that lie together: as most were that went, or most are on this machine.
+    fn has_huge(&self, process: ProcessId, system: &mut (impl Memory + ?Sized)) -> bool {
+        let tried = self.huge.get(&process).copied().unwrap_or_default();
+        if tried.went == 0 { !system.is_mostly_base() } else { tried.came * 2 >= tried.went }
     }
 
     /// Time of one CPU to move one page, over the last moves.
@@ -228,13 +245,14 @@ impl Mover {
             return Ok(Whole::default());
         }
         let now = system.monotonic();
-        // What looks like a huge page may be base pages that lie together, which nothing would split.
-        let may_have = self.has_huge.contains_key(&process) || !system.is_mostly_base();
-        let shut = |to: Destination| may_have && self.is_shut(to, now);
+        let has_huge = self.has_huge(process, system);
+        let shut = |to: Destination| has_huge && self.is_shut(to, now);
         let whole = huge::move_whole(system, process.tgid, journeys, self.workers, &shut, beat)?;
         let came = whole.came.as_ref().is_some_and(|came| !came.is_empty());
-        if came {
-            self.has_huge.insert(process, true);
+        if let Some(came) = whole.came.as_ref().filter(|came| !came.is_empty()) {
+            let tried = self.huge.entry(process).or_default();
+            tried.went += whole.went;
+            tried.came += came.len();
         } else if whole.came.is_some() {
             self.found_no_huge(process);
         }
@@ -433,9 +451,9 @@ fn not_moved(error: &SysError, node: NodeId) -> Outcome {
 
 /// What became of huge pages that were left where they are.
 fn would_split(node: NodeId) -> Outcome {
-    let problem =
-        format!("node {node} had no free huge page of late, and the kernel would split them");
-    Outcome::Skipped(SkipReason::Checked { problem, short: None })
+    let why =
+        format!("node {node} had no free huge page of late, and the kernel would split those");
+    Outcome::Skipped(SkipReason::Held { why })
 }
 
 fn outcome(moved: u64, refused: Refusal) -> Outcome {
@@ -452,7 +470,7 @@ fn outcome(moved: u64, refused: Refusal) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system::{Memory as _, Running};
+    use crate::system::Running;
 
     #[test]
     fn statuses_fall_into_their_classes() {
@@ -549,6 +567,24 @@ mod tests {
         assert_eq!([61, 62].map(|at| shut(&mover, 1, at)), [true, false]);
     }
 
+    /// Else none of them would go to a node for which huge pages of somebody else's were split.
+    #[test]
+    fn base_pages_that_lie_together_are_told_from_huge_ones_by_what_became_of_others() {
+        let root = tempfile::tempdir().unwrap();
+        let mut mover = Mover::new(Nanos(0));
+        let id = ProcessId { tgid: 7, start: 1 };
+        let of = |mover: &Mover, huge_kb: u64| {
+            let text = format!("AnonPages: 1000 kB\nAnonHugePages: {huge_kb} kB\n");
+            crate::testing::put(root.path(), "proc/meminfo", &text);
+            mover.has_huge(id, &mut Running::new(root.path()))
+        };
+        assert_eq!([900, 100].map(|huge_kb| of(&mover, huge_kb)), [true, false]);
+        mover.huge.insert(id, Tried { went: 100, came: 1, none: false });
+        assert!(!of(&mover, 900));
+        mover.huge.insert(id, Tried { went: 100, came: 50, none: false });
+        assert!(of(&mover, 100));
+    }
+
     #[test]
     fn what_was_left_whole_is_told_where_it_is_all_there_was() {
         let left = [huge::BYTES, 5 * huge::BYTES];
@@ -559,10 +595,7 @@ mod tests {
             [of(0..1), of(0..2), of(1..2), of(2..5), of(2..9)],
             [false, true, true, false, true]
         );
-        assert!(matches!(
-            would_split(NodeId(1)),
-            Outcome::Skipped(SkipReason::Checked { short: None, .. })
-        ));
+        assert!(matches!(would_split(NodeId(1)), Outcome::Skipped(SkipReason::Held { .. })));
     }
 
     #[test]

@@ -245,7 +245,9 @@ impl Seen {
                     true => {
                         self.walk = Nanos(now.0 + LONG_AGE.0);
                         self.walked = self.walked.filter(|(_, why)| why.is_some());
-                        self.silence.look(system, process.tgid, cheap.resident);
+                        // Mappings of the reserve are silent, too.
+                        let all = Bytes(cheap.resident.0 + cheap.reserve.0);
+                        self.silence.look(system, process.tgid, all);
                     }
                     false => self.walk(system, process, cheap.resident, walks),
                 }

@@ -39,7 +39,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Looks which mappings are to be heard of, for a process with so much resident memory.
+    /// Looks which mappings are to be heard of, for a process with so much memory, that of the reserve among it.
     pub fn look(&mut self, memory: &mut (impl Memory + ?Sized), tgid: u32, resident: Bytes) {
         let own = memory.own_ranges(tgid).ok().flatten().unwrap_or_default();
         let shared = memory.shared_ranges(tgid).ok().flatten().unwrap_or_default();
@@ -142,6 +142,15 @@ pub(crate) mod tests {
         assert_eq!(silence.hides(), Some(hidden));
         // Until one fault of it comes.
         silence.hear(&[fault(1479 * GIB, 1, 0)]);
+        assert_eq!(silence.hides(), None);
+    }
+
+    /// A segment of the reserve of 30 GiB beside 40 that fault: more than half can be seen.
+    #[test]
+    fn what_is_of_the_reserve_hides_no_more_than_there_is_of_it() {
+        let silent = vec![(1000 * GIB..1030 * GIB, Bytes(30 * GIB))];
+        let mut silence = Silence { silent, resident: Bytes(70 * GIB), ..Silence::default() };
+        silence.hear(&[fault(GIB, 500, 0)]);
         assert_eq!(silence.hides(), None);
     }
 
