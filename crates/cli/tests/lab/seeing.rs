@@ -54,7 +54,7 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
          kill $load; wait; echo $load > pid",
         path()
     );
-    let words = ["lab", "run", "--dilation", "4", "--timeout", crate::HANGS];
+    let words = ["lab", "run", "--timeout", crate::HANGS];
     let mut command = bench.command(&words, &["sh", "-c", &script]);
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut moments = Vec::new();
