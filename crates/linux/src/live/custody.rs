@@ -14,7 +14,7 @@ use numaherd_model::{
 
 use super::{read_error, skipped};
 use crate::allowance::{self, is_inherited, is_still};
-use crate::sys::SysError;
+use crate::sys::{SysError, clock};
 use crate::system::System;
 
 /// How old knowledge of a thread's cpuset may be where it only guides plans.
@@ -35,7 +35,7 @@ struct Ours {
     owner: CpuSet,
     set: CpuSet,
     home: NodeId,
-    /// Who started before was not born with it: an ended run left it. 0 of what we set ourselves.
+    /// From which tick on it may have had the mask: who was there before was not born with that.
     since: u64,
 }
 
@@ -46,17 +46,19 @@ pub struct Kept {
     pub owner: CpuSet,
     /// The mask.
     pub set: CpuSet,
-    /// Start time of the run: who was there before was not born with the mask.
+    /// From which tick on the task may have had it: who was there before was not born with it.
     pub since: u64,
 }
 
 impl Kept {
-    /// What a run that began at `since` left in place, as its journal tells: of each task the last.
+    /// What a run that began at the tick `since` left in place, as its journal tells: of each task the last. A run may go
+    /// on for days before it sets a mask, and what was born meanwhile with the same has it from its owner.
     pub fn of(changes: &[(Nanos, Change)], since: u64) -> BTreeMap<TaskId, Kept> {
         let mut kept = BTreeMap::new();
-        for (_, change) in changes {
+        for (written, change) in changes {
             if let Change::Affinity { task, before, after, .. } = change {
                 let (owner, set) = (before.clone(), after.clone());
+                let since = since + written.0 / clock::tick().0;
                 kept.insert(*task, Kept { owner, set, since });
             }
         }
@@ -309,24 +311,27 @@ impl Custody {
         if !ours().any(exact) {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
-        // Of its own process, or of an ancestor.
-        let born_with = |ours: &Ours| {
+        // Of its own process, or of an ancestor: then with what that had when it, or who stands between the two, was
+        // born.
+        let born_with = |ours: &Ours, born: u64| {
             let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable, true);
             usable.as_ref().map_or_else(|| exact(ours), inherited)
                 && ours.owner != ours.set
-                && ours.since <= task.start
+                && ours.since <= born
         };
         // By start time too: the pid may have been that of somebody who ended since the last look.
-        let heirs_of =
-            |process: ProcessId| ours().find(|o| o.process == process && born_with(o)).cloned();
-        let (mut found, mut next) = (heirs_of(process), parent);
+        let heirs_of = |process: ProcessId, born: u64| {
+            ours().find(|o| o.process == process && born_with(o, born)).cloned()
+        };
+        let (mut found, mut next, mut born) =
+            (heirs_of(process, task.start), parent, process.start);
         for _ in 0..MOST_ANCESTORS {
             if found.is_some() || next == 0 {
                 break;
             }
             let Some(stat) = hands.system.stat(next, next).map_err(read_error)? else { break };
-            found = heirs_of(ProcessId { tgid: next, start: stat.id.start });
-            next = stat.ppid;
+            found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
+            (next, born) = (stat.ppid, stat.id.start);
         }
         let Some(parent) = found else { return Ok(()) };
         // Its owner may have set one since whose other CPUs are offline.
@@ -361,6 +366,10 @@ impl Custody {
         };
         let ours = self.tasks.get(&task).cloned();
         let in_force = ours.as_ref().map(|ours| ours.set.clone());
+        let now = hands.system.since_boot().0 / clock::tick().0;
+        // Who has it already may have handed it down since it has it.
+        let had = ours.as_ref().filter(|ours| to.is_some_and(|(_, set)| ours.set == *set));
+        let since = had.map_or(now, |ours| ours.since);
         let owner = match ours {
             Some(ours) if ours.set == current => {
                 if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
@@ -404,7 +413,7 @@ impl Custody {
         match to {
             Some((home, set)) => {
                 let set = set.clone();
-                self.tasks.insert(task, Ours { process, owner, set, home, since: 0 });
+                self.tasks.insert(task, Ours { process, owner, set, home, since });
             }
             None => {
                 self.tasks.remove(&task);
@@ -419,6 +428,21 @@ mod tests {
     use super::*;
     use crate::system::Running;
     use crate::testing::put;
+
+    /// The run began at tick 100, moved one task after 5 s, and placed the other after 7 s.
+    #[test]
+    fn a_mask_that_was_kept_counts_from_when_it_was_set() {
+        let change = |ms: u64, tid, after: &str| {
+            let (task, process) = (TaskId { tid, start: 1 }, ProcessId { tgid: 7, start: 1 });
+            let (before, after) = ("0-7".parse().unwrap(), after.parse().unwrap());
+            (Nanos(ms * 1_000_000), Change::Affinity { task, process, before, after })
+        };
+        let kept =
+            Kept::of(&[change(0, 7, "0-3"), change(5000, 7, "4-7"), change(7000, 8, "4-7")], 100);
+        let ticks = |seconds: u64| seconds * 1_000_000_000 / clock::tick().0;
+        let since: Vec<u64> = kept.values().map(|kept| kept.since - 100).collect();
+        assert_eq!(since, [ticks(5), ticks(7)]);
+    }
 
     #[test]
     fn threads_of_one_process_have_each_what_its_own_cpuset_allows() {
