@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use numaherd_linux::live::Kept;
-use numaherd_model::{Nanos, Observe, TaskId};
+use numaherd_model::{CpuId, Nanos, NodeId, Observe, TaskId};
 use numaherd_trace::LeftBehind;
 
 use crate::kernel::TICK_NS;
@@ -118,6 +118,36 @@ fn who_was_born_with_the_same_before_a_mask_was_set_keeps_it() {
             assert_eq!(owners(&mut first), told(expected));
         }
         first.undo(&left);
+        same_as_alone(0, "", &first.shared, &mut Story::default());
+    }
+}
+
+/// One CPU of a mask that was kept, or all of them, went offline between the runs: it is not its owner's for that. A mask
+/// of which nothing is left is put back at once, as one of this run's own is.
+#[test]
+fn a_mask_that_was_kept_is_known_with_cpus_of_it_offline() {
+    for (offline, home, shows) in [(3..4, Some(NodeId(0)), "0-2"), (0..4, None, "4-7")] {
+        let mut first = Bench::new();
+        let start = first.task(100).start;
+        first.place(100, 0);
+        let masks = masks(&first);
+        for cpu in offline.clone() {
+            first.shared.0.borrow_mut().plug(CpuId(cpu), false);
+        }
+        let mut second = Bench::on(first.shared.clone(), start);
+        second.machine.take_over(masks);
+        let snapshot = second.machine.observe(&mut Vec::new()).unwrap();
+        let task = &snapshot.tasks[0];
+        let all = first.shared.0.borrow().online.clone();
+        assert_eq!((&task.cpus_owner, task.home), (&all, home), "{offline:?}");
+        assert_eq!(task.cpus_allowed.to_string(), shows);
+        second.place(100, 1);
+        for cpu in offline {
+            first.shared.0.borrow_mut().plug(CpuId(cpu), true);
+        }
+        second.undone();
+        first.undone();
+        first.shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
         same_as_alone(0, "", &first.shared, &mut Story::default());
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use numaherd_model::{
     Change, CpuSet, Journal, Nanos, NodeId, Outcome, Pages, ProcessId, SkipReason, TaskId,
-    WorldError,
+    Topology, WorldError,
 };
 
 use super::{read_error, skipped};
@@ -34,7 +34,8 @@ struct Ours {
     /// What puts its owner's affinity back.
     owner: CpuSet,
     set: CpuSet,
-    home: NodeId,
+    /// None where an ended run left it, and it tells of no node: all of its CPUs are offline.
+    home: Option<NodeId>,
     /// From which tick on it may have had the mask: who was there before was not born with that.
     since: u64,
 }
@@ -159,6 +160,12 @@ pub(crate) fn is_untouched(
     is_still(current, ours, usable) && !(shows && has_more(system, who, ours))
 }
 
+/// The one node that some of these CPUs are of. Those that are offline are of none.
+pub(super) fn only_node_of(topology: &Topology, cpus: &CpuSet) -> Option<NodeId> {
+    let mut with = topology.nodes.iter().filter(|node| !node.cpus.intersection(cpus).is_empty());
+    with.next().filter(|_| with.next().is_none()).map(|node| node.id)
+}
+
 /// Gives a thread the mask of its owner. Where its cpuset has none of those CPUs any more, the
 /// kernel refuses, and all CPUs stand in: answers false then.
 pub(crate) fn put_back(
@@ -192,12 +199,13 @@ impl Custody {
 
     /// Where we placed a task.
     pub fn home(&self, task: TaskId) -> Option<NodeId> {
-        self.tasks.get(&task).map(|ours| ours.home)
+        self.tasks.get(&task).and_then(|ours| ours.home)
     }
 
-    /// The tasks in custody, ascending, from there on.
+    /// The tasks that we placed, ascending, from there on.
     pub fn held(&self, from: Bound<TaskId>) -> impl Iterator<Item = (TaskId, ProcessId)> + '_ {
         let held = self.tasks.range((from, Bound::Unbounded));
+        let held = held.filter(|(_, ours)| ours.home.is_some());
         held.map(|(task, ours)| (*task, ours.process))
     }
 
@@ -231,7 +239,7 @@ impl Custody {
     /// Notices an owner that changed an affinity of ours, and a task that was born with one: that
     /// is set free at once, for nothing is known of it, and a crowd born of one placed task would
     /// be crammed onto its node. `current` is the task's affinity, before and after; `home` says which node some CPUs are
-    /// of.
+    /// of: the owner of a kept mask is known without it.
     pub fn recognise(
         &mut self,
         hands: &mut Hands<'_>,
@@ -240,9 +248,8 @@ impl Custody {
         current: &mut CpuSet,
         home: impl FnOnce(&CpuSet) -> Option<NodeId>,
     ) -> Result<(), WorldError> {
-        if let Some(Kept { owner, set, since }) = self.kept.remove(&task)
-            && let Some(home) = home(&set)
-        {
+        if let Some(Kept { owner, set, since }) = self.kept.remove(&task) {
+            let home = home(&set);
             self.tasks.insert(task, Ours { process, owner, set, home, since });
         }
         match self.tasks.get(&task).cloned() {
@@ -412,7 +419,7 @@ impl Custody {
         }
         match to {
             Some((home, set)) => {
-                let set = set.clone();
+                let (set, home) = (set.clone(), Some(home));
                 self.tasks.insert(task, Ours { process, owner, set, home, since });
             }
             None => {
@@ -460,7 +467,7 @@ mod tests {
         let id = |tid| TaskId { tid, start: 1 };
         for tid in [7, 8] {
             let process = ProcessId { tgid: 7, start: 1 };
-            let (owner, set, home) = (all.clone(), all.clone(), NodeId(0));
+            let (owner, set, home) = (all.clone(), all.clone(), Some(NodeId(0)));
             let ours = Ours { process, owner, set, home, since: 0 };
             custody.tasks.insert(id(tid), ours);
         }
