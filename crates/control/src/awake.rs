@@ -3,7 +3,9 @@
 //! How busy a task is, is an average since the last look. A program that prepares its memory, starts its
 //! threads and waits for them was busy for most of that time and is idle from then on: it would be placed, and one of
 //! those that it started would go without a CPU. What a task did before others began says nothing of what it does
-//! beside them; if it sleeps now, it is taken to be idle until the next look.
+//! beside them; if it sleeps now, it is taken to be idle until the next look. Nor does what was usual for it until then
+//! say anything: as long as it sleeps on, no more counts than it does now. Otherwise it would pull the memory that it
+//! prepared to its node for seconds, while those who work on that are placed.
 //!
 //! Threads that were there before and slept are as idle by that average as who woke them is busy. Where some
 //! sleep that were busy and others run that were idle, over a long time, it takes another look.
@@ -29,6 +31,8 @@ pub struct Awake {
     at: Nanos,
     /// Ascending.
     seen: Vec<TaskId>,
+    /// Whom it took for idle, and who has slept since. Ascending.
+    idle: Vec<TaskId>,
     /// Whether all had converged then: nobody is waited for.
     converged: bool,
     looks_again: bool,
@@ -49,11 +53,21 @@ impl Awake {
             (Some(&youngest), false) => Nanos(youngest.0 * OLDER) < task.age,
             (None, _) => false,
         };
-        for task in &mut snapshot.tasks {
-            if sleeps(task) && task.claims_cpu() && is_doubtful(task) {
+        let mut idle = Vec::new();
+        for task in snapshot.tasks.iter_mut().filter(|task| sleeps(task)) {
+            if task.claims_cpu() {
+                if !is_doubtful(task) {
+                    continue;
+                }
                 (task.busy_permille, task.waiting_permille) = (0, 0);
+            } else if self.idle.binary_search(&task.id).is_err() {
+                continue;
             }
+            let wanted = task.wanted_permille() as u32;
+            task.usual_permille = task.usual_permille.map(|usual| usual.min(wanted));
+            idle.push(task.id);
         }
+        self.idle = idle;
         let can_wait = since >= STALE && !self.converged && !self.looks_again;
         self.looks_again = can_wait && self.contradicts(snapshot);
         self.at = snapshot.time;
@@ -118,6 +132,33 @@ mod tests {
         assert_eq!(settled(started(200), 900), [0, 800, 800]);
         // All of the time that it was busy for, the others were there.
         assert_eq!(settled(started(200), 100), [800; 3]);
+    }
+
+    /// What the main thread is taken to want usually at looks 100 ms apart, where it was busy for seconds: first its
+    /// threads begin, and then it is as busy and does what is given here.
+    fn usually(later: &[(u32, TaskState)]) -> Vec<u64> {
+        let mut snapshot = started(200);
+        let at = snapshot.time.since(Nanos(900 * MS));
+        let mut awake = Awake { at, seen: vec![snapshot.tasks[0].id], ..Awake::default() };
+        let looks = [(800, TaskState::Sleeping)].into_iter().chain(later.iter().copied());
+        let usual = looks.map(|(busy, state)| {
+            let task = &mut snapshot.tasks[0];
+            (task.busy_permille, task.usual_permille, task.state) = (busy, Some(1000), state);
+            awake.settle(&mut snapshot);
+            snapshot.time.0 += 100 * MS;
+            snapshot.tasks[1..].iter_mut().for_each(|task| task.age.0 += 100 * MS);
+            snapshot.tasks[0].usually_wanted_permille()
+        });
+        usual.collect()
+    }
+
+    #[test]
+    fn what_was_usual_before_it_started_others_does_not_count_while_it_sleeps_on() {
+        let sleeps = TaskState::Sleeping;
+        assert_eq!(usually(&[(0, sleeps), (20, sleeps), (0, sleeps)]), [0, 0, 20, 0]);
+        // It works again, or is about to.
+        assert_eq!(usually(&[(0, sleeps), (800, sleeps), (0, sleeps)]), [0, 0, 1000, 1000]);
+        assert_eq!(usually(&[(0, TaskState::Runnable), (0, sleeps)]), [0, 1000, 1000]);
     }
 
     #[test]

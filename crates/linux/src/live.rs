@@ -288,8 +288,8 @@ impl LiveMachine {
         let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
         let mut hands = Hands { system, journal, acts: self.acts };
         let who = (stat.id, process);
-        let nodes = &self.topology.nodes;
-        let home = |cpus: &CpuSet| nodes.iter().find(|n| cpus.is_subset(&n.cpus)).map(|n| n.id);
+        let topology = &self.topology;
+        let home = |cpus: &CpuSet| custody::only_node_of(topology, cpus);
         self.custody.recognise(&mut hands, who, (stat.ppid, newborn), &mut allowed, home)?;
         let tick = clock::tick();
         let schedstat = self.system.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;

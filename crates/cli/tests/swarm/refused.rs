@@ -75,7 +75,11 @@ impl Bench {
 
     /// Affinities put back, and left as somebody changed them since.
     pub fn undone(&self) -> (usize, usize) {
-        let left = self.left();
+        self.undo(&self.left())
+    }
+
+    /// The same of what is said to be written down.
+    pub fn undo(&self, left: &LeftBehind) -> (usize, usize) {
         let trail = Trail { changes: &left.changes, mark: None, since: left.start };
         let undone = undo_on(&mut self.shared.clone(), trail, false);
         (undone.affinities, undone.changed_since)

@@ -9,12 +9,12 @@ use std::ops::Bound;
 
 use numaherd_model::{
     Change, CpuSet, Journal, Nanos, NodeId, Outcome, Pages, ProcessId, SkipReason, TaskId,
-    WorldError,
+    Topology, WorldError,
 };
 
 use super::{read_error, skipped};
 use crate::allowance::{self, is_inherited, is_still};
-use crate::sys::SysError;
+use crate::sys::{SysError, clock};
 use crate::system::System;
 
 /// How old knowledge of a thread's cpuset may be where it only guides plans.
@@ -34,8 +34,9 @@ struct Ours {
     /// What puts its owner's affinity back.
     owner: CpuSet,
     set: CpuSet,
-    home: NodeId,
-    /// Who started before was not born with it: an ended run left it. 0 of what we set ourselves.
+    /// None where an ended run left it, and it tells of no node: all of its CPUs are offline.
+    home: Option<NodeId>,
+    /// From which tick on it may have had the mask: who was there before was not born with that.
     since: u64,
 }
 
@@ -46,17 +47,19 @@ pub struct Kept {
     pub owner: CpuSet,
     /// The mask.
     pub set: CpuSet,
-    /// Start time of the run: who was there before was not born with the mask.
+    /// From which tick on the task may have had it: who was there before was not born with it.
     pub since: u64,
 }
 
 impl Kept {
-    /// What a run that began at `since` left in place, as its journal tells: of each task the last.
+    /// What a run that began at the tick `since` left in place, as its journal tells: of each task the last. A run may go
+    /// on for days before it sets a mask, and what was born meanwhile with the same has it from its owner.
     pub fn of(changes: &[(Nanos, Change)], since: u64) -> BTreeMap<TaskId, Kept> {
         let mut kept = BTreeMap::new();
-        for (_, change) in changes {
+        for (written, change) in changes {
             if let Change::Affinity { task, before, after, .. } = change {
                 let (owner, set) = (before.clone(), after.clone());
+                let since = since + written.0 / clock::tick().0;
                 kept.insert(*task, Kept { owner, set, since });
             }
         }
@@ -157,6 +160,12 @@ pub(crate) fn is_untouched(
     is_still(current, ours, usable) && !(shows && has_more(system, who, ours))
 }
 
+/// The one node that some of these CPUs are of. Those that are offline are of none.
+pub(super) fn only_node_of(topology: &Topology, cpus: &CpuSet) -> Option<NodeId> {
+    let mut with = topology.nodes.iter().filter(|node| !node.cpus.intersection(cpus).is_empty());
+    with.next().filter(|_| with.next().is_none()).map(|node| node.id)
+}
+
 /// Gives a thread the mask of its owner. Where its cpuset has none of those CPUs any more, the
 /// kernel refuses, and all CPUs stand in: answers false then.
 pub(crate) fn put_back(
@@ -190,12 +199,13 @@ impl Custody {
 
     /// Where we placed a task.
     pub fn home(&self, task: TaskId) -> Option<NodeId> {
-        self.tasks.get(&task).map(|ours| ours.home)
+        self.tasks.get(&task).and_then(|ours| ours.home)
     }
 
-    /// The tasks in custody, ascending, from there on.
+    /// The tasks that we placed, ascending, from there on.
     pub fn held(&self, from: Bound<TaskId>) -> impl Iterator<Item = (TaskId, ProcessId)> + '_ {
         let held = self.tasks.range((from, Bound::Unbounded));
+        let held = held.filter(|(_, ours)| ours.home.is_some());
         held.map(|(task, ours)| (*task, ours.process))
     }
 
@@ -229,7 +239,7 @@ impl Custody {
     /// Notices an owner that changed an affinity of ours, and a task that was born with one: that
     /// is set free at once, for nothing is known of it, and a crowd born of one placed task would
     /// be crammed onto its node. `current` is the task's affinity, before and after; `home` says which node some CPUs are
-    /// of.
+    /// of: the owner of a kept mask is known without it.
     pub fn recognise(
         &mut self,
         hands: &mut Hands<'_>,
@@ -238,9 +248,8 @@ impl Custody {
         current: &mut CpuSet,
         home: impl FnOnce(&CpuSet) -> Option<NodeId>,
     ) -> Result<(), WorldError> {
-        if let Some(Kept { owner, set, since }) = self.kept.remove(&task)
-            && let Some(home) = home(&set)
-        {
+        if let Some(Kept { owner, set, since }) = self.kept.remove(&task) {
+            let home = home(&set);
             self.tasks.insert(task, Ours { process, owner, set, home, since });
         }
         match self.tasks.get(&task).cloned() {
@@ -309,24 +318,27 @@ impl Custody {
         if !ours().any(exact) {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
-        // Of its own process, or of an ancestor.
-        let born_with = |ours: &Ours| {
+        // Of its own process, or of an ancestor: then with what that had when it, or who stands between the two, was
+        // born.
+        let born_with = |ours: &Ours, born: u64| {
             let inherited = |usable| is_inherited(current, &ours.set, &ours.owner, usable, true);
             usable.as_ref().map_or_else(|| exact(ours), inherited)
                 && ours.owner != ours.set
-                && ours.since <= task.start
+                && ours.since <= born
         };
         // By start time too: the pid may have been that of somebody who ended since the last look.
-        let heirs_of =
-            |process: ProcessId| ours().find(|o| o.process == process && born_with(o)).cloned();
-        let (mut found, mut next) = (heirs_of(process), parent);
+        let heirs_of = |process: ProcessId, born: u64| {
+            ours().find(|o| o.process == process && born_with(o, born)).cloned()
+        };
+        let (mut found, mut next, mut born) =
+            (heirs_of(process, task.start), parent, process.start);
         for _ in 0..MOST_ANCESTORS {
             if found.is_some() || next == 0 {
                 break;
             }
             let Some(stat) = hands.system.stat(next, next).map_err(read_error)? else { break };
-            found = heirs_of(ProcessId { tgid: next, start: stat.id.start });
-            next = stat.ppid;
+            found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
+            (next, born) = (stat.ppid, stat.id.start);
         }
         let Some(parent) = found else { return Ok(()) };
         // Its owner may have set one since whose other CPUs are offline.
@@ -361,6 +373,10 @@ impl Custody {
         };
         let ours = self.tasks.get(&task).cloned();
         let in_force = ours.as_ref().map(|ours| ours.set.clone());
+        let now = hands.system.since_boot().0 / clock::tick().0;
+        // Who has it already may have handed it down since it has it.
+        let had = ours.as_ref().filter(|ours| to.is_some_and(|(_, set)| ours.set == *set));
+        let since = had.map_or(now, |ours| ours.since);
         let owner = match ours {
             Some(ours) if ours.set == current => {
                 if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
@@ -403,8 +419,8 @@ impl Custody {
         }
         match to {
             Some((home, set)) => {
-                let set = set.clone();
-                self.tasks.insert(task, Ours { process, owner, set, home, since: 0 });
+                let (set, home) = (set.clone(), Some(home));
+                self.tasks.insert(task, Ours { process, owner, set, home, since });
             }
             None => {
                 self.tasks.remove(&task);
@@ -419,6 +435,21 @@ mod tests {
     use super::*;
     use crate::system::Running;
     use crate::testing::put;
+
+    /// The run began at tick 100, moved one task after 5 s, and placed the other after 7 s.
+    #[test]
+    fn a_mask_that_was_kept_counts_from_when_it_was_set() {
+        let change = |ms: u64, tid, after: &str| {
+            let (task, process) = (TaskId { tid, start: 1 }, ProcessId { tgid: 7, start: 1 });
+            let (before, after) = ("0-7".parse().unwrap(), after.parse().unwrap());
+            (Nanos(ms * 1_000_000), Change::Affinity { task, process, before, after })
+        };
+        let kept =
+            Kept::of(&[change(0, 7, "0-3"), change(5000, 7, "4-7"), change(7000, 8, "4-7")], 100);
+        let ticks = |seconds: u64| seconds * 1_000_000_000 / clock::tick().0;
+        let since: Vec<u64> = kept.values().map(|kept| kept.since - 100).collect();
+        assert_eq!(since, [ticks(5), ticks(7)]);
+    }
 
     #[test]
     fn threads_of_one_process_have_each_what_its_own_cpuset_allows() {
@@ -436,7 +467,7 @@ mod tests {
         let id = |tid| TaskId { tid, start: 1 };
         for tid in [7, 8] {
             let process = ProcessId { tgid: 7, start: 1 };
-            let (owner, set, home) = (all.clone(), all.clone(), NodeId(0));
+            let (owner, set, home) = (all.clone(), all.clone(), Some(NodeId(0)));
             let ours = Ours { process, owner, set, home, since: 0 };
             custody.tasks.insert(id(tid), ours);
         }
