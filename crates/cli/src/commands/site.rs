@@ -12,7 +12,7 @@ use numaherd_lab::guest::Output;
 use numaherd_lab::{Exec, Guest, LabError, Machine};
 use numaherd_report::CpuCounts;
 
-use super::cell::CellResult;
+use super::cell::{self, CellResult};
 use super::compare::{Counted, parse_cell};
 use super::{lab, tracing};
 use crate::args::{Compare, LabArgs, Placement, TieArg};
@@ -313,7 +313,8 @@ fn busy_share() -> Result<f64> {
 impl Site for HostSite {
     fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
         let program = std::env::current_exe().context("cannot find our own program")?;
-        let output = awaited::output(Command::new(program).args(words), &self.interrupted)?;
+        let mut command = Command::new(program);
+        let output = awaited::output(command.args(words), &self.interrupted, cell::PATIENCE)?;
         ensure!(output.status.success(), "a run ended with {}", output.status);
         Ok((parse_cell(&output.stdout)?, None))
     }
