@@ -214,8 +214,12 @@ impl Site for LabSite {
     }
 
     fn end(self: Box<Self>) {
-        // All is measured; a guest that does not go by itself is ended.
-        let _ = self.booted.map(|booted| booted.guest.shutdown());
+        let story = |line: &str| say!("numaherd: {line}");
+        let ended = self.booted.map(|booted| booted.guest.shutdown(&story));
+        // All is measured: of a guest that does not go by itself only logs may lack something.
+        if let Some(Err(error @ LabError::Unwritten { .. })) = ended {
+            say!("numaherd: {error}");
+        }
     }
 }
 
