@@ -13,12 +13,17 @@ use numaherd_linux::sys::signal;
 
 /// Longest sleep between two looks at whether we are to end: seldom, for workloads are measured meanwhile.
 const NAP: Duration = Duration::from_millis(250);
-/// How long one that is told to end may take to put back what it has set. Guessed.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long one that is told to end may take to put back what it has set. Guessed. One that waits for a command of its own
+/// meanwhile has longer.
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs it to its end, or until we are interrupted: then it is told to end, and waited for. Standard error is ours, unless
-/// the command has another.
-pub fn output(command: &mut Command, interrupted: &AtomicBool) -> Result<Output> {
+/// Runs it to its end, or until we are interrupted: then it is told to end, and waited for, no longer than our patience.
+/// Standard error is ours, unless the command has another.
+pub fn output(
+    command: &mut Command,
+    interrupted: &AtomicBool,
+    patience: Duration,
+) -> Result<Output> {
     let is_over = || interrupted.load(Ordering::Relaxed);
     if is_over() {
         return Err(LabError::Interrupted.into());
@@ -36,7 +41,7 @@ pub fn output(command: &mut Command, interrupted: &AtomicBool) -> Result<Output>
     loop {
         let heard = read.recv_timeout(NAP);
         if is_over() {
-            end(&mut child)?;
+            end(&mut child, patience)?;
             return Err(LabError::Interrupted.into());
         }
         if let Ok(stdout) = heard {
@@ -46,12 +51,12 @@ pub fn output(command: &mut Command, interrupted: &AtomicBool) -> Result<Output>
     }
 }
 
-fn end(child: &mut Child) -> Result<()> {
+fn end(child: &mut Child, patience: Duration) -> Result<()> {
     let begin = Instant::now();
     // If it has ended by itself there is nobody to tell.
     let _ = signal::terminate(child.id());
     while child.try_wait()?.is_none() {
-        if begin.elapsed() > PATIENCE {
+        if begin.elapsed() > patience {
             child.kill()?;
         }
         thread::sleep(Duration::from_millis(10));
@@ -73,7 +78,8 @@ mod tests {
 
     #[test]
     fn what_it_says_and_how_it_ends_is_told() {
-        let output = output(&mut shell("echo well; exit 3"), &AtomicBool::new(false)).unwrap();
+        let output =
+            output(&mut shell("echo well; exit 3"), &AtomicBool::new(false), PATIENCE).unwrap();
         assert_eq!((output.stdout.as_slice(), output.status.code()), (&b"well\n"[..], Some(3)));
     }
 
@@ -91,13 +97,34 @@ mod tests {
             }
             flag.store(true, Ordering::Relaxed);
         });
-        let error = output(shell(script).arg(&begun).arg(&back), &interrupted).unwrap_err();
+        let error =
+            output(shell(script).arg(&begun).arg(&back), &interrupted, PATIENCE).unwrap_err();
         assert!(matches!(error.downcast_ref(), Some(LabError::Interrupted)), "{error}");
         assert!(back.exists());
         user.join().unwrap();
         // And nothing more is begun.
-        assert!(output(&mut shell(&format!("rm {}", back.display())), &interrupted).is_err());
+        assert!(
+            output(&mut shell(&format!("rm {}", back.display())), &interrupted, PATIENCE).is_err()
+        );
         assert!(back.exists());
+    }
+
+    /// It waits for a command of its own meanwhile, as a cell does.
+    #[test]
+    fn one_that_is_told_to_end_has_as_long_as_our_patience() {
+        let dir = tempfile::tempdir().unwrap();
+        let ended = |name: &str, patience| {
+            let (begun, back) = (dir.path().join(format!("{name} begun")), dir.path().join(name));
+            let script = "trap 'sleep 2; echo > \"$1\"; exit 1' TERM; echo > \"$0\"; while :; do sleep 0.1; done";
+            let mut child = shell(script).arg(&begun).arg(&back).spawn().unwrap();
+            while !begun.exists() {
+                thread::sleep(Duration::from_millis(1));
+            }
+            end(&mut child, patience).unwrap();
+            back.exists()
+        };
+        assert!(ended("long enough", PATIENCE));
+        assert!(!ended("too short", Duration::from_millis(100)));
     }
 
     /// The thread that started it is gone, however that ended.

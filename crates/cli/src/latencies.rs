@@ -58,8 +58,7 @@ pub fn measured(path: &Path) -> Result<Measured> {
 fn matrices(path: &Path) -> Result<Matrices> {
     let file = path.display();
     // A pipe may give it (`<(…)`), and be waited for.
-    let name = path.to_string_lossy();
-    let bytes = source::bytes(&name).with_context(|| format!("--measured {file}"))?;
+    let bytes = source::bytes(path).with_context(|| format!("--measured {file}"))?;
     let matrices: Matrices = serde_json::from_slice(&bytes).with_context(|| {
         format!("--measured {file} is not what topology --measure -o json writes")
     })?;

@@ -7,6 +7,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
 /// And however much arrives: what was in the pipe has come by then, and who goes on writing is left behind.
 const OUTPUT_MOST: Duration = Duration::from_secs(10);
+
+/// How often the host hears that what was written to shares is still being carried over.
+pub(crate) const HEARTBEAT: Duration = Duration::from_millis(20);
 
 /// Ctrl-D: what a terminal's user types at the end of input.
 const END_OF_INPUT: u8 = 4;
@@ -58,7 +62,10 @@ pub fn serve(mut charge: impl FnMut()) -> io::Result<()> {
                     charge();
                     say(&to, &ToHost::Charging)?;
                 }
-                ToGuest::Shutdown => return Ok(()),
+                ToGuest::Shutdown => {
+                    carry_over(&to, rustix::fs::sync);
+                    return Ok(());
+                }
             },
             Kind::Stdout | Kind::Stderr => {}
         }
@@ -224,9 +231,60 @@ fn carry(to: &Port, kind: Kind, mut pipe: impl Read + Send + 'static) -> Carried
     Carried { thread, steps }
 }
 
+/// Has what was written to shares carried over, and says all the while that it goes on: the host ends a guest of which it
+/// hears nothing.
+fn carry_over(to: &Port, sync: impl FnOnce() + Send + 'static) {
+    let (done, over) = channel();
+    thread::spawn(move || {
+        sync();
+        // We wait for it.
+        let _ = done.send(());
+    });
+    let message = loop {
+        match over.recv_timeout(HEARTBEAT) {
+            Ok(()) => break ToHost::Written,
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => {
+                let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+                // A host that does not listen does not wait either.
+                let _ = say(to, &ToHost::Writing { kib: unwritten(&meminfo) });
+            }
+        }
+    };
+    let _ = say(to, &message);
+}
+
+/// KiB of files that are in memory only, or on their way: other than in shares there are none in the guest.
+fn unwritten(meminfo: &str) -> u64 {
+    let kib = |line: &str| line.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
+    let wanted = |line: &&str| line.starts_with("Dirty:") || line.starts_with("Writeback:");
+    meminfo.lines().filter(wanted).filter_map(kib).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn while_files_are_carried_over_the_host_hears_that_it_goes_on_and_then_that_it_is_done() {
+        let (mut from, port) = io::pipe().unwrap();
+        let to: Port = Arc::new(Mutex::new(File::from(std::os::fd::OwnedFd::from(port))));
+        carry_over(&to, || thread::sleep(10 * HEARTBEAT));
+        drop(to);
+        let mut said = Vec::new();
+        while let Some((Kind::Message, bytes)) = read_frame(&mut from).unwrap() {
+            said.push(serde_json::from_slice::<ToHost>(&bytes).unwrap());
+        }
+        assert_eq!(said.pop(), Some(ToHost::Written));
+        let writing = |message: &ToHost| matches!(message, ToHost::Writing { .. });
+        assert!(!said.is_empty() && said.iter().all(writing), "{said:?}");
+    }
+
+    #[test]
+    fn what_is_left_is_dirty_or_on_its_way() {
+        let meminfo = "Dirty:      20480 kB\nWriteback:  1024 kB\nWritebackTmp:  7 kB\n";
+        assert_eq!((unwritten(meminfo), unwritten("")), (21504, 0));
+    }
 
     #[test]
     fn output_is_whole_as_long_as_it_arrives_after_the_command_ended() {

@@ -22,12 +22,10 @@ use crate::tools::Tools;
 use crate::wire::{Kind, TerminalSize, ToGuest, ToHost, read_frame, write_frame, write_message};
 use crate::{Kernel, LabError, Machine, firmware, initramfs, standing};
 
+mod ending;
+
 /// How long a boot may take; a loaded host needs a minute.
 const BOOT_PATIENCE: Duration = Duration::from_secs(240);
-/// How long a guest may take to switch itself off before it is ended.
-const SHUTDOWN_PATIENCE: Duration = Duration::from_secs(10);
-/// The same where the user wants an end, or the time is over.
-const HASTY_PATIENCE: Duration = Duration::from_secs(2);
 /// The plugin's counters, in a folder of their own, which the guest sees.
 const STATS: &str = "counters/stats";
 /// Of a lab's temporary folder, before the launcher's pid.
@@ -228,35 +226,6 @@ impl Guest {
         }
     }
 
-    /// Switches the machine off and waits until it is.
-    ///
-    /// # Errors
-    /// It cannot be told; it is ended all the same.
-    pub fn shutdown(mut self) -> Result<(), LabError> {
-        self.say(&ToGuest::Shutdown)?;
-        self.wait_for_the_end(SHUTDOWN_PATIENCE);
-        Ok(())
-    }
-
-    /// Gives the guest a moment to carry over what was written to its shares, before it is ended.
-    fn shut_down_in_haste(&mut self) {
-        // Held by whoever feeds a command that does not read: the agent would not hear us either.
-        let told = self.to.try_lock().is_ok_and(|mut to| {
-            to.set_write_timeout(Some(HASTY_PATIENCE)).is_ok()
-                && write_message(&mut *to, &ToGuest::Shutdown).is_ok()
-        });
-        if told {
-            self.wait_for_the_end(HASTY_PATIENCE);
-        }
-    }
-
-    fn wait_for_the_end(&mut self, patience: Duration) {
-        let begin = Instant::now();
-        while begin.elapsed() < patience && matches!(self.child.try_wait(), Ok(None)) {
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
     fn say(&self, message: &ToGuest) -> Result<(), LabError> {
         let mut to = self.to.lock().unwrap_or_else(PoisonError::into_inner);
         write_message(&mut *to, message).map_err(LabError::io("cannot talk to the guest"))
@@ -319,16 +288,22 @@ impl Guest {
 
     /// An error if the guest has ended, its time is over, or the user wants to stop.
     fn check_alive(&mut self) -> Result<(), LabError> {
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Err(LabError::Interrupted);
-        }
-        if let Some((_, seconds)) = self.deadline.filter(|(at, _)| Instant::now() > *at) {
-            return Err(LabError::Timeout { seconds });
-        }
+        self.check_wanted()?;
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(self.died(format!("QEMU ended with {status}"))),
             Err(e) => Err(self.died(e.to_string())),
+        }
+    }
+
+    /// An error if its time is over, or the user wants to stop.
+    fn check_wanted(&self) -> Result<(), LabError> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(LabError::Interrupted);
+        }
+        match self.deadline.filter(|(at, _)| Instant::now() > *at) {
+            Some((_, seconds)) => Err(LabError::Timeout { seconds }),
+            None => Ok(()),
         }
     }
 

@@ -112,6 +112,15 @@ pub enum LabError {
         /// The limit.
         seconds: u64,
     },
+    /// It did not say in time that all is carried over.
+    #[error(
+        "after {seconds} s the emulated machine had not carried over all that was written to its shares, and was ended: \
+         files there may be cut short"
+    )]
+    Unwritten {
+        /// Waited.
+        seconds: u64,
+    },
     /// No turn in time.
     #[error(
         "another emulated machine was being timed for {seconds} s (--timeout); none was booted"

@@ -85,6 +85,13 @@ pub enum ToHost {
         /// Why.
         problem: String,
     },
+    /// What was written to shares is being carried over, before the machine is switched off.
+    Writing {
+        /// How much is left.
+        kib: u64,
+    },
+    /// All of it is.
+    Written,
 }
 
 /// Writes one frame and flushes it.

@@ -27,6 +27,14 @@ use crate::{awaited, interrupt, output};
 /// Rest before a run, for what the last one left to settle.
 const REST: Duration = Duration::from_millis(500);
 
+/// How long a cell itself may take to put back what it has set. Guessed.
+const UNDOING: Duration = Duration::from_secs(10);
+
+/// How long a cell that is told to end may take: it waits for its own command first, ends numad then, which would go on
+/// for ever without it, and puts back what it has set.
+pub const PATIENCE: Duration =
+    awaited::PATIENCE.saturating_add(numad::PATIENCE).saturating_add(UNDOING);
+
 /// What one run gave.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct CellResult {
@@ -94,7 +102,8 @@ fn cell(args: &CellArgs, session: &mut Session, interrupted: &AtomicBool) -> Res
         _ => None,
     };
     let before = vmstat::read(root)?;
-    let output = awaited::output(&mut command, interrupted).context("cannot start the workload")?;
+    let output = awaited::output(&mut command, interrupted, awaited::PATIENCE)
+        .context("cannot start the workload")?;
     let counted = vmstat::read(root)?.since(&before);
     let moves_by_numad = numad.map(|daemon| daemon.end(args.log.as_deref())).transpose()?;
     if !output.status.success() {
@@ -123,8 +132,8 @@ fn measured(program: &Path, dir: &Path, interrupted: &AtomicBool) -> Result<Opti
     let said = dir.join("said");
     let mut command = Command::new(program);
     command.args(words).stderr(File::create(&said)?);
-    let output =
-        awaited::output(&mut command, interrupted).context("cannot measure this machine")?;
+    let output = awaited::output(&mut command, interrupted, awaited::PATIENCE)
+        .context("cannot measure this machine")?;
     if !output.status.success() {
         let said = std::fs::read_to_string(said).unwrap_or_default();
         let why = said.lines().next_back().unwrap_or_default();
@@ -147,4 +156,16 @@ fn reset() -> Result<()> {
     }
     std::thread::sleep(REST);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever waits for a cell kills it when its patience is over, and a numad that the cell has not ended yet goes on.
+    #[test]
+    fn whoever_waits_for_a_cell_waits_longer_than_the_cell_and_numad_do() {
+        let own = awaited::PATIENCE + numad::PATIENCE;
+        assert!(PATIENCE > own, "{PATIENCE:?} for {own:?} and what is put back");
+    }
 }

@@ -124,8 +124,7 @@ fn names(args: &Compare) -> Vec<String> {
 fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
     let file = path.display().to_string();
     let failed = || format!("--against {file}");
-    let name = path.to_string_lossy();
-    let bytes = source::bytes(&name).with_context(failed)?;
+    let bytes = source::bytes(path).with_context(failed)?;
     let then: Comparison = serde_json::from_slice(&bytes)
         .with_context(|| format!("--against {file} is no result of compare -o json"))?;
     against::same_workload(&args.subject.name(), &then).with_context(failed)?;

@@ -89,8 +89,11 @@ pub fn run(args: &LabRun) -> Result<ExitCode> {
             file.write(&serde_json::to_vec_pretty(&now)?)?;
         }
     }
-    booted.guest.shutdown()?;
-    Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255)))
+    match booted.guest.shutdown(&|line| say!("numaherd: {line}")) {
+        Ok(()) => Ok(ExitCode::from(u8::try_from(exit.code).unwrap_or(255))),
+        Err(_) if unread => Ok(ExitCode::from(UNREAD)),
+        Err(error) => code_of(error.into()),
+    }
 }
 
 /// The current folder, and the folders the guest may write to.

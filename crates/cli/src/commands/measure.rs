@@ -155,7 +155,7 @@ fn in_lab(args: &Measure, name: &str) -> Result<Matrices> {
         bail!("the measurement in the emulated machine ended with {}: {said}", exit.code);
     }
     let late = booted.guest.counted()?.map(|counters| counters.late_share());
-    booted.guest.shutdown()?;
+    booted.guest.shutdown(&story)?;
     let mut matrices: Matrices =
         serde_json::from_slice(&stdout).context("the emulated machine's answer")?;
     matrices.machine = format!("lab:{}", machine.name);

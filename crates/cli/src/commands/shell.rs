@@ -32,7 +32,7 @@ pub fn run(args: &LabShell) -> Result<ExitCode> {
             terminal: Some(size()),
         };
         let code = on_terminal(&mut booted.guest, &exec)?;
-        booted.guest.shutdown()?;
+        booted.guest.shutdown(&|line| say!("numaherd: {line}"))?;
         Ok(code)
     });
     ended.or_else(lab::code_of)

@@ -12,7 +12,7 @@ use numaherd_lab::guest::Output;
 use numaherd_lab::{Exec, Guest, LabError, Machine};
 use numaherd_report::CpuCounts;
 
-use super::cell::CellResult;
+use super::cell::{self, CellResult};
 use super::compare::{Counted, parse_cell};
 use super::{lab, tracing};
 use crate::args::{Compare, LabArgs, Placement, TieArg};
@@ -214,8 +214,12 @@ impl Site for LabSite {
     }
 
     fn end(self: Box<Self>) {
-        // All is measured; a guest that does not go by itself is ended.
-        let _ = self.booted.map(|booted| booted.guest.shutdown());
+        let story = |line: &str| say!("numaherd: {line}");
+        let ended = self.booted.map(|booted| booted.guest.shutdown(&story));
+        // All is measured: of a guest that does not go by itself only logs may lack something.
+        if let Some(Err(error @ LabError::Unwritten { .. })) = ended {
+            say!("numaherd: {error}");
+        }
     }
 }
 
@@ -313,7 +317,8 @@ fn busy_share() -> Result<f64> {
 impl Site for HostSite {
     fn cell(&mut self, words: &[String]) -> Result<(CellResult, Option<Counted>)> {
         let program = std::env::current_exe().context("cannot find our own program")?;
-        let output = awaited::output(Command::new(program).args(words), &self.interrupted)?;
+        let mut command = Command::new(program);
+        let output = awaited::output(command.args(words), &self.interrupted, cell::PATIENCE)?;
         ensure!(output.status.success(), "a run ended with {}", output.status);
         Ok((parse_cell(&output.stdout)?, None))
     }

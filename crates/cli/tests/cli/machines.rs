@@ -1,7 +1,9 @@
 //! Machines in every notation: built-in names, files, captured trees, hwloc's XML and one-line
 //! texts are read, and printed in every form.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -281,6 +283,10 @@ fn a_captured_machine_is_one_to_simulate() {
     assert!(with.contains("bandwidth_mb_s = [180.0, 180.0, 180.0, 180.0]"), "{with}");
     assert!(with.contains("\"distance.latency_ns\" = \"measured"), "{with}");
     assert_ne!(placements(&file("with.toml", &with)), there);
+    let odd = dir.path().join(OsStr::from_bytes(b"measured\xff.json"));
+    std::fs::copy(&measured, &odd).unwrap();
+    let words = ["topology", "--machine", &folder, "-o", "toml", "--measured"];
+    assert_eq!(run(numaherd(&words).arg(&odd)).ends_with(0).stdout, with);
     // A machine that has a file is told by it.
     let own = std::fs::read_to_string(repository("machines/cxl.toml")).unwrap();
     assert_eq!(topology("cxl", &["-o", "toml"]), own);

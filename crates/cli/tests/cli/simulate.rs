@@ -1,6 +1,9 @@
 //! `simulate`: the contract of its output, the same bytes for the same seed, and what wrong files
 //! are told.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use super::{numaherd, repository, run, written};
 
 const QUICK: [&str; 6] = ["--loops", "2", "--size", "64M", "--seed", "7"];
@@ -506,6 +509,12 @@ fn compare_runs_on_a_simulated_machine() {
     let told = output(&words.map(String::from));
     let json: serde_json::Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&json["machine"], &json["runs"]), (&"sim:2x4".into(), &2.into()));
+    // An earlier one in a file of any name.
+    let dir = tempfile::tempdir().unwrap();
+    let odd = dir.path().join(OsStr::from_bytes(b"earlier\xff.json"));
+    std::fs::write(&odd, &told).unwrap();
+    let beside = run(numaherd(&words).arg("--against").arg(&odd)).ends_with(0).json();
+    assert!(beside["against"].is_object(), "{beside}");
     let names: Vec<&str> = json["placements"]
         .as_array()
         .unwrap()

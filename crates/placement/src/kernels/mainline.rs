@@ -33,7 +33,7 @@ use super::scan::{DEFAULT, ScanClock, bounds};
 mod group;
 mod search;
 
-use group::{Faults, Group, Shape, add, both, weight};
+use group::{Faults, Group, Links, add, both, weight};
 
 /// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
 const SLOTS: u64 = 10;
@@ -72,7 +72,7 @@ pub struct Mainline {
     tasks: BTreeMap<TaskId, Task>,
     groups: BTreeMap<u32, Group>,
     /// How the nodes are linked.
-    shape: OnceCell<Shape>,
+    links: OnceCell<Links>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -121,7 +121,7 @@ impl Mainline {
             processes: BTreeMap::new(),
             tasks: BTreeMap::new(),
             groups: BTreeMap::new(),
-            shape: OnceCell::new(),
+            links: OnceCell::new(),
         }
     }
 
@@ -225,19 +225,25 @@ impl Mainline {
         (cpu_to * mem_from * 3 > cpu_from * mem_to * 4).then_some(Cause::GroupShare)
     }
 
-    /// Counts a fault on a page that came from `home` and is now on `to`; local is what was so
+    /// Whether a fault on a page that came from `home` and is now on `to` counts as local: what was so
     /// before, and a shared one between active nodes of a group is as good.
-    fn count(&mut self, touch: &Touch, node: usize, (home, to): (usize, usize), view: &dyn View) {
+    fn is_local(&self, touch: &Touch, node: usize, (home, to): (usize, usize)) -> bool {
         let private = touch.last.is_none_or(|(last, _)| last == touch.task);
-        if !private && self.switches.groups {
-            self.join(touch, view);
-        }
         let group = self.tasks.get(&touch.task).and_then(|task| self.group_of(task));
         let among_active = |group: &Group| {
             let active = group.active();
             active.iter().filter(|active| **active).count() > 1 && active[node] && active[to]
         };
-        let local = node == home || !private && group.is_some_and(among_active);
+        node == home || !private && group.is_some_and(among_active)
+    }
+
+    /// Counts a fault on a page that came from `home` and is now on `to`.
+    fn count(&mut self, touch: &Touch, node: usize, (home, to): (usize, usize), view: &dyn View) {
+        let private = touch.last.is_none_or(|(last, _)| last == touch.task);
+        if !private && self.switches.groups {
+            self.join(touch, view);
+        }
+        let local = self.is_local(touch, node, (home, to));
         let task = self.task(touch.task, view);
         task.faulted = true;
         task.mem_new[to][usize::from(private)] += touch.pages.0;
@@ -324,10 +330,10 @@ impl Mainline {
     /// What the task, and its group, gain from a move: shares of their faults, per mille; near nodes count in part.
     fn gains(&self, task: &Task, from: usize, to: usize, view: &dyn View) -> (i64, i64) {
         let topology = view.topology();
-        let shape = *self.shape.get_or_init(|| Shape::of(topology));
+        let links = *self.links.get_or_init(|| Links::of(topology));
         let hops = topology.distance(topology.nodes[from].id, topology.nodes[to].id);
         let gain = |faults: &Faults| {
-            let on = |node| weight(faults, node, (shape, hops), view);
+            let on = |node| weight(faults, node, (links, hops), topology);
             on(to) - on(from)
         };
         (gain(&task.mem), self.group_of(task).map_or(0, |group| gain(&group.mem)))
@@ -391,8 +397,12 @@ impl Balancing for Mainline {
     fn stayed(&mut self, touch: &Touch, view: &dyn View) {
         let private = usize::from(touch.last.is_none_or(|(last, _)| last == touch.task));
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
+        // It was counted where it was to go, and as local if it had gone there.
+        let was = usize::from(self.is_local(touch, node, (home, node)));
+        let is = usize::from(self.is_local(touch, node, (home, home)));
         let task = self.task(touch.task, view);
-        // It was counted where it was to go.
+        task.locality[was] = task.locality[was].saturating_sub(touch.pages.0);
+        task.locality[is] += touch.pages.0;
         task.mem_new[node][private] = task.mem_new[node][private].saturating_sub(touch.pages.0);
         task.mem_new[home][private] += touch.pages.0;
         task.locality[2] += touch.pages.0;

@@ -34,7 +34,7 @@ const REST: (&str, &str) =
 const YOUNG_SECONDS: f64 = 300.0;
 const DAY_SECONDS: &str = "86400";
 /// How long it may take to come or to go; it sleeps no longer when told to end. Guessed.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 /// What its log says of a process that it has moved.
 const MOVED: &str = "moved to node(s)";
 

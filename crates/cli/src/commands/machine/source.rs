@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -22,20 +23,22 @@ const SILENT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(100);
 
 /// What was read, by path.
-static READ: Mutex<BTreeMap<String, Vec<u8>>> = Mutex::new(BTreeMap::new());
+static READ: Mutex<BTreeMap<PathBuf, Vec<u8>>> = Mutex::new(BTreeMap::new());
 
 /// Such a file, and no more of it than it can have: a device gives zeros until
 /// memory is full. Asked for again, it is what it was at first.
 ///
 /// # Errors
 /// It cannot be read, or goes on; or a signal ends the wait for it ([`io::ErrorKind::Interrupted`]).
-pub fn read(path: &str) -> io::Result<Vec<u8>> {
+pub fn read(path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
+    let path = path.as_ref();
     let mut known = READ.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(bytes) = known.get(path) {
         return Ok(bytes.clone());
     }
     let bytes = awaited(path, || {
-        say!("numaherd: waiting for {path}, which nobody has written to its end yet");
+        let file = path.display();
+        say!("numaherd: waiting for {file}, which nobody has written to its end yet");
     })?;
     known.insert(path.into(), bytes.clone());
     Ok(bytes)
@@ -45,23 +48,25 @@ pub fn read(path: &str) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// As [`read`] has them.
-pub fn bytes(path: &str) -> Result<Vec<u8>, Error> {
+pub fn bytes(path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
+    let path = path.as_ref();
     read(path).map_err(|error| failed(path, error))
 }
 
 /// What it is when reading failed: an error of its own where the user did not want to wait any longer.
-fn failed(path: &str, error: io::Error) -> Error {
+fn failed(path: &Path, error: io::Error) -> Error {
+    let file = path.display();
     match error.kind() {
-        io::ErrorKind::Interrupted => LabError::WaitInterrupted { path: path.into() }.into(),
-        _ => Error::from(error).context(format!("cannot read {path}")),
+        io::ErrorKind::Interrupted => LabError::WaitInterrupted { path: file.to_string() }.into(),
+        _ => Error::from(error).context(format!("cannot read {file}")),
     }
 }
 
 /// Reads it, and calls `waits` where that takes long: a named pipe cannot even be opened until somebody writes it, which
 /// may be never.
-fn awaited(path: &str, waits: impl FnOnce()) -> io::Result<Vec<u8>> {
+fn awaited(path: &Path, waits: impl FnOnce()) -> io::Result<Vec<u8>> {
     let (done, result) = sync_channel(1);
-    let name = path.to_string();
+    let name = path.to_path_buf();
     std::thread::Builder::new().spawn(move || {
         // Where we have ended nobody wants it any more.
         let _ = done.send(whole(&name));
@@ -86,7 +91,7 @@ fn awaited(path: &str, waits: impl FnOnce()) -> io::Result<Vec<u8>> {
     }
 }
 
-fn whole(path: &str) -> io::Result<Vec<u8>> {
+fn whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MOST_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MOST_BYTES {
@@ -115,9 +120,9 @@ mod tests {
 
     #[test]
     fn a_file_that_is_there_is_not_waited_for() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+        let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"));
         assert!(!awaited(path, || panic!("waits")).unwrap().is_empty());
-        let error = awaited("/no/such", || panic!("waits")).unwrap_err();
+        let error = awaited(Path::new("/no/such"), || panic!("waits")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

@@ -2,10 +2,10 @@
 
 use numaherd_model::{NodeId, Topology};
 
-use super::View;
-
 /// A node is active if it sees more than a third of the faults of the busiest. Published.
 const ACTIVE_FRACTION: u64 = 3;
+/// A node's distance from itself (`LOCAL_DISTANCE`).
+const LOCAL: u32 = 10;
 
 /// Faults by node: shared, private.
 pub(super) type Faults = Vec<[u64; 2]>;
@@ -63,46 +63,56 @@ pub(super) enum Shape {
     Backplane,
 }
 
-impl Shape {
-    pub(super) fn of(topology: &Topology) -> Shape {
-        let ids: Vec<NodeId> = topology.nodes.iter().map(|node| node.id).collect();
+/// What Linux knows of distances: of nodes with CPUs alone, for a task cannot go to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Links {
+    pub(super) shape: Shape,
+    /// The greatest distance of the whole machine (`sched_max_numa_distance`).
+    pub(super) farthest: u32,
+}
+
+impl Links {
+    pub(super) fn of(topology: &Topology) -> Links {
+        let ids: Vec<NodeId> = topology.cpu_nodes().map(|node| node.id).collect();
         let pairs = ids.iter().flat_map(|&a| ids.iter().map(move |&b| (a, b)));
         let mut distances: Vec<u32> = pairs.clone().map(|(a, b)| topology.distance(a, b)).collect();
         distances.sort_unstable();
         distances.dedup();
-        let Some(&farthest) = distances.last().filter(|_| distances.len() > 2) else {
-            return Shape::Direct;
-        };
+        let farthest = distances.last().copied().unwrap_or(LOCAL);
+        if distances.len() <= 2 {
+            return Links { shape: Shape::Direct, farthest };
+        }
         let nearer = |c: NodeId, of: NodeId| topology.distance(of, c) < farthest;
         // One such pair tells, as there.
         let mut far = pairs.filter(|&(a, b)| topology.distance(a, b) == farthest);
         let between =
             far.next().is_some_and(|(a, b)| ids.iter().any(|&c| nearer(c, a) && nearer(c, b)));
-        if between { Shape::Mesh } else { Shape::Backplane }
+        let shape = if between { Shape::Mesh } else { Shape::Backplane };
+        Links { shape, farthest }
     }
 }
 
 /// Faults on a node's memory, per mille of all, with those on nodes near it: in a mesh as far as they are nearer than the
-/// farthest, behind a backplane those nearer than `hops`, the distance of the two nodes that are compared.
+/// farthest of the machine, behind a backplane those nearer than `hops`, the distance of the two nodes that are compared.
 pub(super) fn weight(
     faults: &Faults,
     node: usize,
-    (shape, hops): (Shape, u32),
-    view: &dyn View,
+    (links, hops): (Links, u32),
+    topology: &Topology,
 ) -> i64 {
     let all = sum(faults).max(1);
-    let nodes = &view.topology().nodes;
-    let distance = |other: usize| view.topology().distance(nodes[node].id, nodes[other].id);
+    let Links { shape, farthest } = links;
+    let nodes = &topology.nodes;
+    let distance = |other: usize| topology.distance(nodes[node].id, nodes[other].id);
     let mut score = both(faults, node) * 1000;
     if shape != Shape::Direct {
-        let farthest = (0..nodes.len()).map(distance).max().unwrap_or(10);
         for other in (0..nodes.len()).filter(|&n| n != node && distance(n) < farthest) {
             let there = both(faults, other) * 1000;
             score += match shape {
                 Shape::Backplane if distance(other) < hops => there,
                 Shape::Direct | Shape::Backplane => 0,
                 Shape::Mesh => {
-                    there * u64::from(farthest - distance(other)) / u64::from(farthest - 10)
+                    there * u64::from(farthest - distance(other)) / u64::from(farthest - LOCAL)
                 }
             };
         }
@@ -128,7 +138,26 @@ mod tests {
             machine(&[&[10, 20, 30, 20], &[20, 10, 20, 30], &[30, 20, 10, 20], &[20, 30, 20, 10]]);
         let sockets =
             machine(&[&[10, 12, 21, 21], &[12, 10, 21, 21], &[21, 21, 10, 12], &[21, 21, 12, 10]]);
-        let shapes = [&two, &square, &sockets].map(Shape::of);
+        let shapes = [&two, &square, &sockets].map(|topology| Links::of(topology).shape);
         assert_eq!(shapes, [Shape::Direct, Shape::Mesh, Shape::Backplane]);
+    }
+
+    /// Three nodes in a row: the outer two are two hops apart, and the one between has no node that far.
+    #[test]
+    fn how_far_is_far_is_told_by_the_whole_machine_and_not_by_each_node() {
+        let row = machine(&[&[10, 20, 30], &[20, 10, 20], &[30, 20, 10]]);
+        let links = Links::of(&row);
+        assert_eq!(links, Links { shape: Shape::Mesh, farthest: 30 });
+        // Half of each neighbour's counts: (30 - 20) / (30 - 10).
+        let faults = vec![[0, 40], [0, 20], [0, 40]];
+        assert_eq!(weight(&faults, 1, (links, 20), &row), 600);
+        assert_eq!(weight(&faults, 0, (links, 20), &row), 500);
+    }
+
+    #[test]
+    fn memory_without_cpus_does_not_tell_how_nodes_are_linked() {
+        let mut topology = machine(&[&[10, 20, 40], &[20, 10, 40], &[40, 40, 10]]);
+        topology.nodes[2].cpus = [].into_iter().collect();
+        assert_eq!(Links::of(&topology), Links { shape: Shape::Direct, farthest: 20 });
     }
 }

@@ -1,6 +1,7 @@
 //! What mainline decides on a world of two nodes of two CPUs, one process.
 
 use numaherd_model::CpuId;
+use numaherd_model::scene::Scene;
 
 use super::super::world::{World, id};
 use super::*;
@@ -98,6 +99,23 @@ fn after_a_move_that_failed_scans_come_half_as_often_and_the_page_counts_where_i
     let task = &mainline.tasks[&id(1)];
     assert_eq!(task.period.0 / 1_000_000, 500);
     assert_eq!([both(&task.mem, 0), both(&task.mem, 1)], [512, 512]);
+}
+
+/// The kernel asks whether the node is active on which the page is after all.
+#[test]
+fn a_shared_page_that_could_not_come_is_not_local_for_where_it_was_to_go() {
+    let mut world = World::new([Some(1), Some(3), Some(2), None]);
+    world.topology = Scene::even(3, 2).snapshot().topology;
+    let mut mainline = Mainline::new(Switches::default());
+    let group = mainline.own_group(id(1), &world);
+    // Its group runs on the first two nodes, and nobody on the third, where the page is.
+    mainline.groups.get_mut(&group).unwrap().cpu = vec![[8, 0], [8, 0], [0, 0]];
+    let touch = world.touch(1, 2, Some((3, 1)));
+    let to = mainline.on_fault(&touch, &world);
+    assert_eq!(to, Some((NodeId(0), Cause::GroupAsks)));
+    assert_eq!(mainline.tasks[&id(1)].locality, [0, 512, 0]);
+    mainline.stayed(&touch, &world);
+    assert_eq!(mainline.tasks[&id(1)].locality, [512, 0, 512]);
 }
 
 #[test]
