@@ -28,7 +28,7 @@ struct Waits {
 
 /// Guessed; the slowest disk carries some GiB in that time.
 const WAITS: Waits = Waits {
-    silent: Duration::from_secs(10),
+    silent: Duration::from_secs(30),
     hasty: HASTY_PATIENCE,
     most: Duration::from_secs(600),
     untold: Duration::from_secs(3),
