@@ -203,7 +203,7 @@ impl Memory for Shared {
         let resident =
             Bytes(self.0.borrow().memory.get(&tgid)?.len() as u64 * PAGES as u64 * PAGE_BYTES);
         let permille = if hidden { 100 } else { 1000 };
-        Some(Coverage { permille, cause: Unseen::Policy, resident })
+        Some(Coverage { permille, cause: Unseen::Policy, resident, reserve: Bytes(0) })
     }
 
     fn mappings(&mut self, tgid: u32) -> Result<Option<Vec<Mapping>>, ReadError> {
