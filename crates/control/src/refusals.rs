@@ -54,9 +54,8 @@ impl Refusals {
         }
         match waits(outcome) {
             Some(waits) => {
-                rest(&mut self.regions, *region, waits, now);
-                let held = matches!(outcome, Outcome::Skipped(SkipReason::Held { .. }));
-                self.regions.entry(*region).and_modify(|rest| rest.held = held);
+                let rest = rest(&mut self.regions, *region, waits, now);
+                rest.held = matches!(outcome, Outcome::Skipped(SkipReason::Held { .. }));
             }
             None => _ = self.regions.remove(region),
         }
@@ -95,11 +94,17 @@ impl Refusals {
     }
 }
 
-fn rest<K: Ord>(all: &mut BTreeMap<K, Rest>, who: K, (first, longest): (Nanos, Nanos), now: Nanos) {
+fn rest<K: Ord>(
+    all: &mut BTreeMap<K, Rest>,
+    who: K,
+    (first, longest): (Nanos, Nanos),
+    now: Nanos,
+) -> &mut Rest {
     let begin = Rest { until: now, wait: Nanos(first.0 / 2), held: false };
     let rest = all.entry(who).or_insert(begin);
     rest.wait = Nanos((rest.wait.0 * 2).clamp(first.0, longest.0));
     rest.until = Nanos(now.0 + rest.wait.0);
+    rest
 }
 
 /// The first and the longest wait that an outcome asks for; none if it went well.

@@ -141,17 +141,20 @@ fn an_interrupt_leaves_a_file_as_it_was() {
 /// Ctrl-C; where that is ignored, as by what a shell's script leaves in the background, its kin. And the code that
 /// it asks for.
 fn interrupt() -> (&'static str, i32) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
-    let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
+    let ignored = signals(std::process::id(), "SigIgn:").unwrap();
     if ignored & 2 == 0 { ("-INT", 130) } else { ("-TERM", 143) }
+}
+
+/// A set of a process's signals, by its name in the status.
+fn signals(pid: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let set = status.lines().find_map(|line| line.strip_prefix(name))?;
+    u64::from_str_radix(set.trim(), 16).ok()
 }
 
 /// Whether a process has a handler for a signal.
 fn heeds(pid: u32, signal: &str) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-    let caught = caught.and_then(|caught| u64::from_str_radix(caught.trim(), 16).ok());
+    let caught = signals(pid, "SigCgt:");
     let bit = if signal == "-INT" { 2 } else { 15 } - 1;
     caught.is_some_and(|caught| caught >> bit & 1 == 1)
 }

@@ -230,7 +230,7 @@ impl Accesses {
         // Of each process still in order.
         self.drained.sort_by_key(|access| access.tgid);
         self.heard = system.monotonic();
-        for own in in_turn(&self.watched, &self.drained) {
+        for own in in_turn(&mut self.watched, &self.drained) {
             let watched = of_tgid(&mut self.watched, own[0].tgid);
             let Some((process, known)) = watched else { continue };
             known.read(system, *process, walks);
@@ -244,11 +244,12 @@ impl Accesses {
 
 /// Accesses of each process, in the order in which to read mappings: there may not be time for all, and each is to have
 /// its turn.
-fn in_turn<'a>(watched: &BTreeMap<ProcessId, Known>, drained: &'a [Access]) -> Vec<&'a [Access]> {
-    let read: BTreeMap<u32, Nanos> =
-        watched.iter().map(|(process, known)| (process.tgid, known.read)).collect();
+fn in_turn<'a>(
+    watched: &mut BTreeMap<ProcessId, Known>,
+    drained: &'a [Access],
+) -> Vec<&'a [Access]> {
     let mut all: Vec<&[Access]> = drained.chunk_by(|a, b| a.tgid == b.tgid).collect();
-    all.sort_by_key(|own| read.get(&own[0].tgid));
+    all.sort_by_key(|own| of_tgid(watched, own[0].tgid).map(|(_, known)| known.read));
     all
 }
 
@@ -590,7 +591,7 @@ mod tests {
         ];
         let mut accesses = Accesses { watched: watched.into(), ..Accesses::default() };
         let drained = [7, 7, 8, 9].map(access);
-        let turns = in_turn(&accesses.watched, &drained);
+        let turns = in_turn(&mut accesses.watched, &drained);
         assert_eq!(turns.iter().map(|own| own[0].tgid).collect::<Vec<_>>(), [9, 8, 7]);
         let mut told = |at| {
             accesses.heard = second(at);

@@ -248,16 +248,16 @@ impl Mover {
         let has_huge = self.has_huge(process, system);
         let shut = |to: Destination| has_huge && self.is_shut(to, now);
         let whole = huge::move_whole(system, process.tgid, journeys, self.workers, &shut, beat)?;
-        let came = whole.came.as_ref().is_some_and(|came| !came.is_empty());
-        if let Some(came) = whole.came.as_ref().filter(|came| !came.is_empty()) {
+        let came = whole.came.as_ref().map_or(0, Vec::len);
+        if came > 0 {
             let tried = self.huge.entry(process).or_default();
             tried.went += whole.went;
-            tried.came += came.len();
+            tried.came += came;
         } else if whole.came.is_some() {
             self.found_no_huge(process);
         }
         // What did not come was no huge page, and says nothing of the node.
-        for (node, split) in whole.split.iter().filter(|_| came) {
+        for (node, split) in whole.split.iter().filter(|_| came > 0) {
             self.went(*node, *split, system.monotonic());
         }
         Ok(whole)

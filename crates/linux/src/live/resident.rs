@@ -79,15 +79,13 @@ impl Policies {
                 self.unreadable.insert(process, walk::TOO_LONG.into());
                 return None;
             }
+            // What was known is good until it is its turn.
             let outdated = |(until, _): &(Nanos, _)| now.since(*until) >= OUTDATED;
-            match walks.allows(now) {
-                true => self.read(memory, process, (now, age), walks),
-                // What was known is good until it is its turn.
-                false if self.kept.get(&process).is_none_or(outdated) => {
-                    self.kept.remove(&process);
-                    self.unreadable.insert(process, walk::TOO_OFTEN.into());
-                }
-                false => {}
+            if walks.allows(now) {
+                self.read(memory, process, (now, age), walks);
+            } else if self.kept.get(&process).is_none_or(outdated) {
+                self.kept.remove(&process);
+                self.unreadable.insert(process, walk::TOO_OFTEN.into());
             }
         }
         self.kept.get(&process).map(|(_, kept)| kept)

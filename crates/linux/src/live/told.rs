@@ -59,7 +59,7 @@ impl Resident {
     pub fn of(mappings: &[Mapping], told: &[Told], layout: &Layout) -> Resident {
         let sum = |counts: &dyn Fn(u64) -> bool| {
             let counted = mappings.iter().filter(|mapping| counts(mapping.start));
-            Bytes(counted.map(resident).sum())
+            Bytes(counted.map(|mapping| mapping.resident().0).sum())
         };
         Resident {
             told: sum(&|start| told.binary_search_by_key(&start, |told| told.range.start).is_ok()),
@@ -73,10 +73,6 @@ impl Resident {
         let permille = self.told.0.saturating_mul(1000).checked_div(of.0);
         permille.map_or(1000, |permille| permille as u32)
     }
-}
-
-fn resident(mapping: &Mapping) -> u64 {
-    mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum()
 }
 
 /// Mappings of which accesses are told, ascending. Where one of the reserve ends is known by where the next begins.
@@ -96,7 +92,7 @@ pub fn told(mappings: &[Mapping], own: &[AnonymousRange]) -> Vec<Told> {
 
 /// Whether of a process with this first mapping each thread's own policy can be told at little cost.
 pub fn shows(first: &Mapping) -> bool {
-    first.policy == "default" && resident(first) <= MOST_WALKED * first.page_size.0
+    first.policy == "default" && first.resident().0 <= MOST_WALKED * first.page_size.0
 }
 
 fn kind(mapping: &Mapping) -> Option<Kind> {
@@ -104,7 +100,7 @@ fn kind(mapping: &Mapping) -> Option<Kind> {
         return (mapping.policy == "default" && !mapping.stack).then_some(Kind::Faults);
     }
     let moves = mapping.policy == "default"
-        && mapping.anonymous.0 == resident(mapping)
+        && mapping.anonymous == mapping.resident()
         && mapping.page_size.0 == huge::BYTES;
     Some(if moves { Kind::Moves } else { Kind::Stays })
 }

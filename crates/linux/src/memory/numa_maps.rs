@@ -49,6 +49,14 @@ pub struct Mapping {
     pub page_size: Bytes,
 }
 
+impl Mapping {
+    /// Resident memory, on all nodes.
+    #[must_use]
+    pub fn resident(&self) -> Bytes {
+        Bytes(self.nodes.iter().map(|(_, bytes)| bytes.0).sum())
+    }
+}
+
 /// Reads the mappings of a process, ascending; None when it has ended, or on a kernel without
 /// NUMA.
 ///
@@ -236,8 +244,8 @@ mod tests {
         assert!(mappings.iter().any(|m| m.stack) && mappings.iter().any(|m| m.heap));
         assert!(mappings.is_sorted_by_key(|m| m.start));
         for mapping in mappings {
-            let resident: u64 = mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum();
-            assert_eq!(resident, mapping.anonymous.0.max(mapping.mapped.0), "{mapping:?}");
+            let resident = mapping.resident();
+            assert_eq!(resident, mapping.anonymous.max(mapping.mapped), "{mapping:?}");
         }
     }
 

@@ -100,10 +100,9 @@ const SHARED: [&str; 4] = ["/dev/zero", "/dev/shm/", "/memfd:", "/SYSV"];
 
 fn is_own(mapping: &Mapping) -> bool {
     let Some(file) = &mapping.file else { return true };
-    let resident: u64 = mapping.nodes.iter().map(|(_, bytes)| bytes.0).sum();
     // A private mapping of a file all of whose pages were written to is memory like any other.
     mapping.huge
-        || mapping.anonymous.0 == resident
+        || mapping.anonymous == mapping.resident()
         || SHARED.iter().any(|name| file.starts_with(name))
 }
 

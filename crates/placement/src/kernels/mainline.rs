@@ -206,7 +206,7 @@ impl Mainline {
         view: &dyn View,
     ) -> Option<Cause> {
         let Some(task) = self.tasks.get(&touch.task) else { return Some(Cause::Private) };
-        let private = touch.last.is_none_or(|(last, _)| last == touch.task);
+        let private = is_private(touch);
         let pass = self.passes(touch.process);
         if private && (pass <= 4 || task.preferred.is_none()) {
             return Some(Cause::Private);
@@ -228,7 +228,7 @@ impl Mainline {
     /// Whether a fault on a page that came from `home` and is now on `to` counts as local: what was so
     /// before, and a shared one between active nodes of a group is as good.
     fn is_local(&self, touch: &Touch, node: usize, (home, to): (usize, usize)) -> bool {
-        let private = touch.last.is_none_or(|(last, _)| last == touch.task);
+        let private = is_private(touch);
         let group = self.tasks.get(&touch.task).and_then(|task| self.group_of(task));
         let among_active = |group: &Group| {
             let active = group.active();
@@ -239,7 +239,7 @@ impl Mainline {
 
     /// Counts a fault on a page that came from `home` and is now on `to`.
     fn count(&mut self, touch: &Touch, node: usize, (home, to): (usize, usize), view: &dyn View) {
-        let private = touch.last.is_none_or(|(last, _)| last == touch.task);
+        let private = is_private(touch);
         if !private && self.switches.groups {
             self.join(touch, view);
         }
@@ -340,6 +340,11 @@ impl Mainline {
     }
 }
 
+/// Whether nobody else touched the page since the task did itself, as far as the kernel knows.
+fn is_private(touch: &Touch) -> bool {
+    touch.last.is_none_or(|(last, _)| last == touch.task)
+}
+
 impl Balancing for Mainline {
     fn name(&self) -> &'static str {
         "mainline"
@@ -395,7 +400,7 @@ impl Balancing for Mainline {
     }
 
     fn stayed(&mut self, touch: &Touch, view: &dyn View) {
-        let private = usize::from(touch.last.is_none_or(|(last, _)| last == touch.task));
+        let private = usize::from(is_private(touch));
         let (node, home) = (index_of(view, touch.node), index_of(view, touch.home));
         // It was counted where it was to go, and as local if it had gone there.
         let was = usize::from(self.is_local(touch, node, (home, node)));
