@@ -106,9 +106,10 @@ pub struct Reproduce {
     /// All tables
     #[arg(long)]
     pub all: bool,
-    /// Runs of each cell, of which the median is told; each has a seed of its own
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub runs: u32,
+    /// Runs of each cell, of which the median is told; each has a seed of its own [default: 3, and 9 where those are more
+    /// than 1 % apart]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub runs: Option<u32>,
     /// Seed of the first run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,

@@ -74,6 +74,7 @@ fn told(table: &Table) -> String {
             format!("{:.2}", cell.published),
             figure(cell.simulated.map(|simulated| format!("{simulated:.2}"))),
             figure(cell.simulated_range.map(|[from, to]| format!("{from:.2}-{to:.2}"))),
+            figure(Some(cell.runs).filter(|runs| *runs > 0).map(|runs| runs.to_string())),
             figure(cell.error.map(percent)),
             match (cell.simulated, cell.calibrated) {
                 (None, _) => "not simulated",
@@ -83,7 +84,7 @@ fn told(table: &Table) -> String {
             .into(),
         ]
     });
-    let head = ["row", "column", "published", "simulated", "min-max", "error", ""];
+    let head = ["row", "column", "published", "simulated", "min-max", "runs", "error", ""];
     let mut text = format!("{}: {}\n{}", table.name, table.title, text::grid(head, rows));
     text += &format!("published by {}\n", table.source);
     if let Some(why) = &table.not_simulated {

@@ -1,9 +1,11 @@
 //! Tables of the page fault test: rows are numbers of threads, columns rates of two kernels. What a
 //! fault takes alone is calibrated with the row of one thread.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use numaherd_report::Spread;
-use numaherd_sim::touching::{Touched, carried_over, rates};
+use numaherd_sim::touching::{Rates, Touched, carried_over, rates};
 use numaherd_sim::{Machine, Tie};
 
 use super::Cell;
@@ -11,23 +13,30 @@ use super::calibration::published;
 use super::reference::{Column, Rate, Reference, Row, tables};
 use crate::simulation::find;
 
+/// Rates that are known, by the number of threads and whether the kernel is reworked, once per seed: two columns tell of
+/// the same faults.
+pub type Known = BTreeMap<(usize, bool), Vec<Rates>>;
+
 /// A cell, once per seed.
 pub fn rates_of(
     machine: &Machine,
     seeds: &[u64],
     table: &Reference,
-    row: &Row,
-    column: &Column,
+    (row, column): (&Row, &Column),
+    known: &mut Known,
 ) -> Result<Option<Spread>> {
     let (Some(touches), Some(rate)) = (table.touches, column.rate) else { return Ok(None) };
     let threads: usize = row.name.parse().context("a row is a number of threads")?;
     let alone_ns = alone_ns(table, column.rework)?;
     let touched = Touched { shared: touches.shared, policy: touches.policy, rework: column.rework };
-    let figure = |&seed: &u64| {
-        let rates = rates(machine, touched, Tie::Free, threads, alone_ns, seed);
+    let simulated = known.entry((threads, column.rework)).or_insert_with(|| {
+        let run = |&seed: &u64| rates(machine, touched, Tie::Free, threads, alone_ns, seed);
+        seeds.iter().map(run).collect()
+    });
+    let figure = |rates: &Rates| {
         if rate == Rate::CpuTime { rates.per_cpu_second } else { rates.per_second }
     };
-    let all: Vec<f64> = seeds.iter().map(figure).collect();
+    let all: Vec<f64> = simulated.iter().map(figure).collect();
     Ok(Spread::of(&all))
 }
 

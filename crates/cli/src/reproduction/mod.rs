@@ -19,6 +19,8 @@ use serde::Serialize;
 pub use faults::alone_on;
 pub use reference::{Figure, Reference, calibrated, tables};
 
+use faults::Known;
+
 use crate::args::Resize;
 use crate::simulation::{Job, Kernel, find};
 
@@ -53,6 +55,8 @@ pub struct Cell {
     pub simulated: Option<f64>,
     /// Least and greatest of the seeds.
     pub simulated_range: Option<[f64; 2]>,
+    /// How many seeds.
+    pub runs: usize,
     /// Simulated ÷ published − 1.
     pub error: Option<f64>,
     pub calibrated: bool,
@@ -76,15 +80,26 @@ pub struct Summary {
 /// Published figures closer than this have no order. From the definition of the comparison.
 const ORDER: f64 = 1.05;
 
-/// Simulates a table's cells, each with so many seeds in a row.
-pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
+/// Runs of a cell where nobody says how many: so many to see whether they differ, and so many where they do. Guessed.
+const FIRST: u32 = 3;
+const MORE: u32 = 9;
+
+/// Runs differ whose slowest takes by more than this longer than the fastest. Guessed: a fifth of what makes an order.
+const APART: f64 = 1.01;
+
+/// Simulates a table's cells, each with so many seeds in a row, from this one on. Where nobody says how many that are, it
+/// hangs on how much the first few differ.
+pub fn reproduce(table: &Reference, seed: u64, runs: Option<u32>) -> Result<Table> {
     let mut cells = Vec::new();
     let machine = table.machine.as_deref().map(find::machine).transpose()?;
+    let seeds = |from: u32, to: u32| (from..to).map(|run| seed.wrapping_add(u64::from(run)));
     let mut site = machine.as_ref().map(|machine| Site {
         machine,
         huge_pages: table.huge_pages,
-        seeds: (0..runs).map(|run| seed.wrapping_add(u64::from(run))).collect(),
+        seeds: seeds(0, runs.unwrap_or(FIRST)).collect(),
+        more: runs.is_none().then(|| seeds(FIRST, MORE)).into_iter().flatten().collect(),
         known: BTreeMap::new(),
+        touched: Known::default(),
     });
     let fixed = calibrated()?;
     for row in &table.rows {
@@ -98,12 +113,14 @@ pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
                     site.figure(workload, placement, row.figure).with_context(what)?
                 }
                 (Some(site), ..) if table.touches.is_some() => {
-                    faults::rates_of(site.machine, &site.seeds, table, row, column)
+                    let (machine, seeds) = (site.machine, &site.seeds);
+                    faults::rates_of(machine, seeds, table, (row, column), &mut site.touched)
                         .with_context(what)?
                 }
                 _ => None,
             };
             let range = simulated.as_ref().map(|spread| [spread.min, spread.max]);
+            let runs = simulated.as_ref().map_or(0, |spread| spread.all.len());
             let simulated = simulated.map(|spread| spread.median);
             cells.push(Cell {
                 row: row.name.clone(),
@@ -112,6 +129,7 @@ pub fn reproduce(table: &Reference, seed: u64, runs: u32) -> Result<Table> {
                 published,
                 simulated,
                 simulated_range: range,
+                runs,
                 error: simulated.map(|simulated| simulated / published - 1.0),
                 calibrated: fixed.iter().any(|cell| {
                     cell.table == table.name && cell.row == row.name && cell.column == column.name
@@ -138,7 +156,10 @@ struct Site<'a> {
     machine: &'a Machine,
     huge_pages: bool,
     seeds: Vec<u64>,
+    /// And these, where runs with those differ.
+    more: Vec<u64>,
     known: BTreeMap<(String, String), Vec<(Run, Account)>>,
+    touched: Known,
 }
 
 impl Site<'_> {
@@ -180,8 +201,22 @@ impl Site<'_> {
             let finished = job.run(false)?;
             Ok((finished.run, finished.sim.account().clone()))
         };
-        self.seeds.iter().map(run).collect()
+        let mut runs: Vec<(Run, Account)> = self.seeds.iter().map(run).collect::<Result<_>>()?;
+        if differ(&runs) {
+            runs.extend(self.more.iter().map(run).collect::<Result<Vec<_>>>()?);
+        }
+        Ok(runs)
     }
+}
+
+/// Whether runs differ, in how long they take or in how much they do.
+fn differ(runs: &[(Run, Account)]) -> bool {
+    let are_apart = |of: &dyn Fn(&Run) -> f64| {
+        let all: Vec<f64> = runs.iter().map(|(run, _)| of(run)).collect();
+        Spread::of(&all).is_some_and(|spread| spread.max > spread.min * APART)
+    };
+    let operations = |run: &Run| run.operations.iter().sum::<f64>() / run.seconds;
+    are_apart(&|run| run.initial_seconds + run.seconds) || are_apart(&operations)
 }
 
 fn sum_up(cells: &[Cell], columns: usize) -> Option<Summary> {

@@ -31,6 +31,7 @@ fn errors_and_orders_are_of_predicted_cells() {
         published,
         simulated,
         simulated_range: None,
+        runs: usize::from(simulated.is_some()),
         error: simulated.map(|simulated| simulated / published - 1.0),
         calibrated,
     };
@@ -48,4 +49,19 @@ fn errors_and_orders_are_of_predicted_cells() {
     // b and c are too close to have an order; a, b and c are slower than d was published to be,
     // of which a (90) is not slower than d (100) here.
     assert_eq!((summary.orders, summary.orders_reproduced), (5, 4));
+}
+
+/// Runs under v18 are far apart, a build takes as long with each seed.
+#[test]
+fn cells_whose_runs_differ_have_more_of_them() {
+    let tables = tables().unwrap();
+    let runs = |name: &str, runs| {
+        let table = tables.iter().find(|table| table.name == name).unwrap();
+        let all = reproduce(table, 1, runs).unwrap().cells.into_iter();
+        all.filter(|cell| cell.simulated.is_some()).map(|cell| cell.runs).collect::<Vec<_>>()
+    };
+    assert_eq!(runs("numacore-callgraph", None), [9, 9]);
+    assert_eq!(runs("numacore-callgraph", Some(2)), [2, 2]);
+    let build = runs("autonuma-kbuild", None);
+    assert!(!build.is_empty() && build.iter().all(|runs| *runs == 3), "{build:?}");
 }
