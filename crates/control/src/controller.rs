@@ -83,10 +83,13 @@ impl Turn {
         local && old && self.plan.actions.is_empty()
     }
 
-    /// Whether anything was done.
+    /// Whether anything was done. Pages of which all stayed were only asked for.
     #[must_use]
     pub fn acted(&self) -> bool {
-        self.outcomes.iter().any(|outcome| !matches!(outcome, Outcome::Skipped(_)))
+        self.plan.actions.iter().zip(&self.outcomes).any(|(action, outcome)| match action {
+            Action::MovePages { .. } => outcome.moved().0 > 0,
+            _ => !matches!(outcome, Outcome::Skipped(_)),
+        })
     }
 }
 
@@ -197,7 +200,12 @@ impl<P: Placement> Controller<P> {
     /// The machine cannot be read.
     pub fn plan(&mut self, machine: &mut impl Observe) -> Result<(Snapshot, Plan), WorldError> {
         self.faults.clear();
-        let mut snapshot = machine.observe(&mut self.faults)?;
+        let observed = machine.observe(&mut self.faults);
+        if matches!(observed, Err(WorldError::NoTasks)) {
+            // Nothing of those who have ended is to be kept for however long nobody comes.
+            self.evidence = Evidence::new();
+        }
+        let mut snapshot = observed?;
         let looks_again = self.awake.settle(&mut snapshot);
         self.fewer.fill(&mut snapshot);
         snapshot.stirred = self.watch.is_stirred(&self.faults);
@@ -206,7 +214,7 @@ impl<P: Placement> Controller<P> {
         let begins = since.first().map_or(snapshot.time, |fault| fault.time);
         self.evidence.add(before, &snapshot);
         if snapshot.stirred {
-            self.evidence.fade(begins);
+            self.evidence.fade(begins, &self.watch.who(&self.faults), &snapshot);
             self.watch.stirred(snapshot.time);
         }
         snapshot.stirred |= std::mem::take(&mut self.untold);
@@ -229,7 +237,7 @@ impl<P: Placement> Controller<P> {
         let plan = self.placement.decide(&snapshot);
         machine.is_at_work();
         if !snapshot.stirred && self.watch.is_surprised(&plan, &self.faults) {
-            self.evidence.fade(begins);
+            self.evidence.fade(begins, &self.watch.who(&self.faults), &snapshot);
             self.watch.stirred(snapshot.time);
             self.untold = true;
         }
@@ -260,8 +268,8 @@ fn is_renewed(snapshot: &Snapshot, before: Nanos) -> bool {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use numaherd_model::scene::{Scene, task_id};
-    use numaherd_model::{NodeId, Pages, Reason};
+    use numaherd_model::scene::{PROCESS, Scene, task_id};
+    use numaherd_model::{Bytes, NodeId, Pages, Reason, Refusal, RegionId};
 
     pub fn snapshot(tasks: u32) -> Snapshot {
         let mut scene = Scene::even(2, 2);
@@ -304,6 +312,47 @@ pub(crate) mod tests {
             };
             Plan { actions: vec![place("3"), place("0-1")], ..Plan::default() }
         }
+    }
+
+    #[test]
+    fn pages_that_all_stayed_are_no_act() {
+        let (region, len) = (RegionId { process: PROCESS, start: 1 << 30 }, Bytes(2 << 20));
+        let (to, pages, reason) = (NodeId(1), Pages(512), Reason::MemoryThere { permille: 900 });
+        let moves = Action::MovePages { region, len, to, pages, reason };
+        let acted = |outcome| {
+            let plan = Plan { actions: vec![moves.clone()], ..Plan::default() };
+            Turn { outcomes: vec![outcome], ..turn(snapshot(1), plan) }.acted()
+        };
+        let part = |moved| Outcome::Partial {
+            moved: Pages(moved),
+            refused: Refusal { busy: 512, ..Refusal::default() },
+        };
+        assert!(!acted(part(0)) && acted(part(1)));
+        assert!(acted(Outcome::Done { moved: Pages(512) }));
+        assert!(!acted(Outcome::Skipped(SkipReason::Gone)));
+    }
+
+    /// A machine on which all end, and others come later.
+    #[test]
+    fn nothing_is_kept_of_those_who_have_ended_while_nobody_is_left() {
+        struct Comings(u32);
+        impl Observe for Comings {
+            fn observe(&mut self, faults: &mut Vec<HintingFault>) -> Result<Snapshot, WorldError> {
+                self.0 += 1;
+                if self.0 == 2 {
+                    return Err(WorldError::NoTasks);
+                }
+                faults.push(crate::evidence::tests::fault(1, 1 << 30, 0, None));
+                Ok(snapshot(1))
+            }
+        }
+        let mut controller = Controller::new(Canary);
+        let mut machine = Comings(0);
+        let mut known = || {
+            let planned = controller.plan(&mut machine).is_ok();
+            (planned, controller.evidence.regions().len())
+        };
+        assert_eq!([known(), known(), known()], [(true, 1), (false, 0), (true, 1)]);
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub struct Evidence {
     regions: BTreeMap<ProcessId, BTreeMap<u64, Box<RegionEvidence>>>,
     tasks: BTreeMap<TaskId, TaskEvidence>,
     sharing: BTreeMap<ProcessId, Sharing>,
-    /// Since when the program does something else, as far as it was heard to.
-    faded_at: Nanos,
+    /// Since when each process does something else, as far as it was heard to.
+    faded: BTreeMap<ProcessId, Nanos>,
 }
 
 impl Evidence {
@@ -75,7 +75,8 @@ impl Evidence {
         let region = own.entry(start).or_insert_with(|| Box::new(RegionEvidence::new(pages)));
         let user = region.user(task.id);
         // Who touched a page before this task was born, or for something else, tells nothing of the two.
-        let since = Nanos(snapshot.time.0.saturating_sub(task.age.0)).max(self.faded_at);
+        let faded = self.faded.get(&task.process).copied().unwrap_or_default();
+        let since = Nanos(snapshot.time.0.saturating_sub(task.age.0)).max(faded);
         for fault in run {
             let page = (fault.address.unwrap_or(start) - start) / snapshot.page_size.0;
             let before = region.touch(user, page as usize, fault);
@@ -99,13 +100,21 @@ impl Evidence {
         }
     }
 
-    /// The program does something else since then: what was seen so far counts like one pass, and in a region for
-    /// next to nothing once somebody was seen there again. Where pages are and how much a process shares stays
-    /// known.
-    pub fn fade(&mut self, since: Nanos) {
-        self.faded_at = since;
-        self.regions.values_mut().flat_map(BTreeMap::values_mut).for_each(|region| region.fade());
-        self.tasks.values_mut().for_each(TaskEvidence::fade);
+    /// These processes do something else since then: what was seen of them so far counts like one pass, and in a region
+    /// for next to nothing once somebody was seen there again. Where pages are and how much a process shares stays
+    /// known, and so does all of other processes.
+    pub fn fade(&mut self, since: Nanos, tgids: &BTreeSet<u32>, snapshot: &Snapshot) {
+        for (process, own) in &mut self.regions {
+            if tgids.contains(&process.tgid) {
+                own.values_mut().for_each(|region| region.fade());
+            }
+        }
+        for task in snapshot.tasks.iter().filter(|task| tgids.contains(&task.process.tgid)) {
+            self.faded.insert(task.process, since);
+            if let Some(known) = self.tasks.get_mut(&task.id) {
+                known.fade();
+            }
+        }
     }
 
     /// We moved this much of a region to a node: the pages that were seen elsewhere are there
@@ -162,6 +171,7 @@ impl Evidence {
         self.regions.retain(|_, own| !own.is_empty());
         let alive: BTreeSet<ProcessId> = snapshot.tasks.iter().map(|task| task.process).collect();
         self.sharing.retain(|process, _| alive.contains(process));
+        self.faded.retain(|process, _| alive.contains(process));
         let regions = self.regions.iter().flat_map(|(process, own)| {
             let id = |start| RegionId { process: *process, start };
             own.iter().map(move |(start, region)| (id(*start), region))

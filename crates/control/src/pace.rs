@@ -128,14 +128,20 @@ impl Pace {
         self.born.0
     }
 
+    /// Whether a wait may end early after so long, as far as looking is dear.
+    #[must_use]
+    pub fn allows(&self, waited: Nanos) -> bool {
+        waited >= self.least
+    }
+
     /// Whether a wait ends early, now and after so long, for tasks that have ended since the turn.
     pub fn exits_wake(&mut self, now: Nanos, waited: Nanos) -> bool {
-        waited >= self.least && self.exits.wake(now)
+        self.allows(waited) && self.exits.wake(now)
     }
 
     /// Whether a wait ends early, now and after so long, for a task that waits for a CPU where it is held.
     pub fn queues_wake(&mut self, now: Nanos, waited: Nanos) -> bool {
-        waited >= self.least && self.queues.wake(now)
+        self.allows(waited) && self.queues.wake(now)
     }
 
     /// Nobody waits any more: the next who does is worth a look at once.
@@ -146,7 +152,7 @@ impl Pace {
     /// Whether a wait ends early, after so long and with so many faults heard since the turn.
     #[must_use]
     pub fn wakes(&self, waited: Nanos, heard: usize) -> bool {
-        waited >= self.least && heard >= WORTH_A_LOOK
+        self.allows(waited) && heard >= WORTH_A_LOOK
     }
 }
 

@@ -28,7 +28,7 @@ const TRACE: u64 = 32;
 /// Faults on base pages of a region that are so far apart, in milliseconds, are not of one sweep over it,
 /// which takes all its faults in a row and would be taken for somebody who has it alone. Guessed: 512
 /// faults of half a millisecond, on a very slow machine.
-const APART_MS: u32 = 300;
+const APART_MS: i32 = 300;
 
 /// See the module.
 #[derive(Debug)]
@@ -151,7 +151,8 @@ impl RegionEvidence {
         }
         let touch = Touch { tid: fault.tid, time_ms: milliseconds(fault.time), node: NOWHERE };
         let before = *self.leader.get_or_insert(touch);
-        let apart = touch.time_ms.wrapping_sub(before.time_ms) >= APART_MS;
+        // Of another CPU's faults some may be a tick older than those that came before them.
+        let apart = touch.time_ms.wrapping_sub(before.time_ms) as i32 >= APART_MS;
         apart.then(|| self.leader = Some(touch)).map(|()| before)
     }
 

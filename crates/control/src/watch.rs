@@ -16,7 +16,7 @@
 //! the scan is there that is what is usual. Example: where two nodes use a region alike, 8 of 16 faults there are
 //! expected to be remote, and all 16 do not tell of another phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_model::{Action, FaultFlags, HintingFault, Nanos, Plan, Reason, Region, Snapshot};
 
@@ -69,6 +69,25 @@ impl Watch {
         self.are_more(faults, BEYOND)
     }
 
+    /// Whose faults tell of it: those processes of whose own faults more than twice what is usual are remote. Where
+    /// that is nobody's and only all together tell, whoever has remote ones.
+    #[must_use]
+    pub fn who(&self, faults: &[HintingFault]) -> BTreeSet<u32> {
+        let Some(local) = self.settled else { return BTreeSet::new() };
+        let mut processes: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
+        for fault in faults {
+            let (remote, usual) = processes.entry(fault.tgid).or_default();
+            *remote += u64::from(is_remote(fault));
+            *usual += self.usual_permille(fault, local);
+        }
+        let tell = |more: fn(u64, u64) -> bool| {
+            let who = processes.iter().filter(move |(_, (remote, usual))| more(*remote, *usual));
+            who.map(|(tgid, _)| *tgid).collect::<BTreeSet<u32>>()
+        };
+        let who = tell(|remote, usual| remote * 1000 > 2 * usual);
+        if who.is_empty() { tell(|remote, _| remote > 0) } else { who }
+    }
+
     /// Whether by so many more than twice what is usual are remote.
     fn are_more(&self, faults: &[HintingFault], beyond: u64) -> bool {
         let (Some(local), Some(newest)) = (self.settled, faults.last()) else { return false };
@@ -79,14 +98,16 @@ impl Watch {
         }
         let remote = faults.iter().filter(|fault| is_remote(fault));
         let (count, pages) = remote.fold((0, 0), |(n, pages), f| (n + 1, pages + f.pages.0));
-        let seen = u64::from(1000 - local.min(1000));
-        let usual = |fault: &HintingFault| {
-            let least = if fault.is_on_base_page() { USUAL_PERMILLE } else { 0 };
-            let there = place(fault).and_then(|start| self.regions.get(&(fault.tgid, start)));
-            seen.max(least).max(there.map_or(0, |&permille| u64::from(permille)))
-        };
-        let usual: u64 = faults.iter().map(usual).sum();
+        let usual: u64 = faults.iter().map(|fault| self.usual_permille(fault, local)).sum();
         pages >= MIN_PAGES && count * 1000 > 2 * usual + beyond * 1000
+    }
+
+    /// Per mille of faults such as this that are remote when so much is local and nothing has changed.
+    fn usual_permille(&self, fault: &HintingFault, local: u32) -> u64 {
+        let seen = u64::from(1000 - local.min(1000));
+        let least = if fault.is_on_base_page() { USUAL_PERMILLE } else { 0 };
+        let there = place(fault).and_then(|start| self.regions.get(&(fault.tgid, start)));
+        seen.max(least).max(there.map_or(0, |&permille| u64::from(permille)))
     }
 
     /// Whether this plan tells of another phase, made after these faults: an unchanged load that had converged ends
@@ -210,6 +231,22 @@ mod tests {
         assert!(watch.is_stirred(&there(2, 12)), "of which nothing is known");
         watch.turned(Some(750), &Scene::two_by_four().snapshot());
         assert!(watch.is_stirred(&there(0, 16)), "what was known is of another time");
+    }
+
+    #[test]
+    fn whose_own_faults_tell_of_it_has_gone_on_to_something_else() {
+        let mut watch = Watch::new(true);
+        let of = |tgid: u32, local, remote| {
+            let of = |fault| HintingFault { tgid, ..fault };
+            faults(local, remote, 512, 1).into_iter().map(of).collect::<Vec<_>>()
+        };
+        let mixed = [of(1, 30, 2), of(2, 10, 14), of(3, 4, 0)].concat();
+        assert!(watch.who(&mixed).is_empty(), "nothing has converged");
+        watch.turned(Some(900), &scene());
+        assert!(watch.is_stirred(&mixed));
+        assert_eq!(watch.who(&mixed), BTreeSet::from([2]));
+        // Nobody's own are more than twice what is usual, which is a look's own matter: all who have some.
+        assert_eq!(watch.who(&[of(1, 9, 1), of(2, 10, 0)].concat()), BTreeSet::from([1]));
     }
 
     #[test]

@@ -54,7 +54,8 @@ mod whose;
 /// How old figures on nodes may be: `/proc/zoneinfo` is long, and reading it takes its time.
 const NODES_AGE: Nanos = Nanos(1_000_000_000);
 
-/// Faults that are heard between two looks: beyond, the next look has them. Guessed: a few megabytes.
+/// Faults that are heard between two looks: beyond, a look is due ([`LiveMachine::has_heard_enough`]), and the kernel's ring
+/// holds some more until it comes. Guessed: a few megabytes.
 const MOST_HEARD: usize = 50_000;
 
 /// The idle task's: who watches nobody at all hears of everybody.
@@ -188,6 +189,12 @@ impl LiveMachine {
             self.accesses.hear(self.system.as_mut(), &self.topology, pace, &mut self.heard);
         }
         Ok(&self.heard)
+    }
+
+    /// Whether no more is heard before a look: what comes from now on is lost once the kernel's ring is full.
+    #[must_use]
+    pub fn has_heard_enough(&self) -> bool {
+        self.heard.len() >= MOST_HEARD
     }
 
     /// Whether tasks, of whomever, were born since the last look, and none since this was asked last. This costs

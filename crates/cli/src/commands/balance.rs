@@ -114,6 +114,12 @@ pub fn run(args: &Balance) -> Result<ExitCode> {
     } else {
         say!("numaherd: put back {}", tell(&undone));
     }
+    if summary.faults_lost > 0 {
+        say!(
+            "numaherd: {} came faster than they were taken in, and are not reckoned with",
+            counted(summary.faults_lost, "hinting fault")
+        );
+    }
     say!(
         "numaherd: placed {}; {} pages stay where they were moved; used {:.2} s of CPU time",
         counted(summary.tasks_placed, "task"),

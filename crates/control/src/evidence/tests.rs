@@ -20,6 +20,11 @@ pub fn fault(tid: u32, address: u64, node: u32, last: Option<u8>) -> HintingFaul
     }
 }
 
+/// The processes of a scene.
+fn all_of(snapshot: &Snapshot) -> BTreeSet<u32> {
+    snapshot.tasks.iter().map(|task| task.process.tgid).collect()
+}
+
 fn filled(faults: &[HintingFault]) -> Snapshot {
     let mut snapshot = snapshot(2);
     let mut evidence = Evidence::new();
@@ -101,7 +106,8 @@ fn that_a_region_was_shared_is_known_when_others_use_it() {
         (region.users.iter().map(|user| user.faults).sum(), region.pairs, region.switches)
     };
     assert_eq!(told(&mut evidence), (96_u64, 64, 32));
-    evidence.fade(Nanos(LATELY + 2_500_000_000));
+    let now = crate::controller::tests::snapshot(2);
+    evidence.fade(Nanos(LATELY + 2_500_000_000), &all_of(&now), &now);
     assert_eq!(told(&mut evidence), (24, 64, 32));
 }
 
@@ -213,7 +219,7 @@ fn what_faded_is_next_to_nothing_after_two_passes_and_where_pages_are_stays_know
         (0..512).map(|i| fault(tid, 0x4000_0000 + i * 4096, 0, None)).collect()
     };
     (0..20).for_each(|_| evidence.add(&pass(1), &snapshot));
-    evidence.fade(Nanos(0));
+    evidence.fade(Nanos(0), &all_of(&snapshot), &snapshot);
     (0..2).for_each(|_| evidence.add(&pass(2), &snapshot));
     let mut shown = snapshot.clone();
     evidence.fill(&mut shown);
@@ -225,9 +231,51 @@ fn what_faded_is_next_to_nothing_after_two_passes_and_where_pages_are_stays_know
     // and once is enough for who took a single fault
     let mut few = Evidence::new();
     few.add(&[fault(1, 0x4000_0000, 0, None)], &snapshot);
-    few.fade(Nanos(0));
+    few.fade(Nanos(0), &all_of(&snapshot), &snapshot);
     few.fill(&mut shown);
     assert_eq!(shown.regions[0].users, [RegionUse { task: task_id(1), faults: 1 }]);
+}
+
+#[test]
+fn what_one_process_goes_on_to_says_nothing_of_another() {
+    let mut snapshot = snapshot(2);
+    let other = ProcessId { tgid: 2, start: 1 };
+    snapshot.tasks[1].process = other;
+    let mut evidence = Evidence::new();
+    let seen: Vec<HintingFault> = [1, 2]
+        .iter()
+        .flat_map(|&tid| (0..32).map(move |i| (tid, i)))
+        .map(|(tid, i)| HintingFault {
+            time: Nanos(LATELY),
+            tgid: tid,
+            ..fault(tid, 0x4000_0000 + i * 4096, 0, None)
+        })
+        .collect();
+    evidence.add(&seen, &snapshot);
+    evidence.fade(Nanos(LATELY + 1), &BTreeSet::from([2]), &snapshot);
+    evidence.fill(&mut snapshot);
+    let faults: Vec<u64> = snapshot.regions.iter().map(|region| region.users[0].faults).collect();
+    assert_eq!(faults, [32, 8]);
+    let of_tasks: Vec<u64> = snapshot.tasks.iter().map(Task::fault_pages).collect();
+    assert_eq!(of_tasks, [32, 8]);
+}
+
+/// The clock is read once a tick on each CPU, and CPUs' ticks do not come at the same time.
+#[test]
+fn a_fault_that_is_a_tick_older_than_the_one_before_does_not_follow_it() {
+    let mut region = RegionEvidence::new(2);
+    let at = |tid: u32, time_ms: u64| HintingFault {
+        time: Nanos(time_ms * 1_000_000),
+        ..fault(tid, 0x4000_0000, 0, None)
+    };
+    let user = region.user(task_id(1));
+    (0..2).for_each(|page| {
+        region.touch(user, page, &at(1, 1000));
+    });
+    assert!(region.follow(&at(1, 1000)).is_none());
+    assert!(region.follow(&at(2, 996)).is_none(), "not 49 days later");
+    assert!(region.follow(&at(2, 1299)).is_none());
+    assert_eq!(region.follow(&at(2, 1300)).map(|touch| touch.tid), Some(1));
 }
 
 /// One task passes its memory on to the other: whoever is next to touch a page says nothing of sharing, until
@@ -237,7 +285,7 @@ fn what_was_passed_on_is_not_shared() {
     let mut snapshot = snapshot(2);
     let mut evidence = Evidence::new();
     evidence.add(&pass(&[1], 0), &snapshot);
-    evidence.fade(Nanos(LATELY + 500_000_000));
+    evidence.fade(Nanos(LATELY + 500_000_000), &all_of(&snapshot), &snapshot);
     evidence.add(&pass(&[2], 1000), &snapshot);
     evidence.fill(&mut snapshot);
     assert_eq!(snapshot.sharing, []);

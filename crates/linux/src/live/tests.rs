@@ -4,7 +4,10 @@ use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
-use numaherd_model::{Access, AccessSource, Action, Bytes, Change, Outcome, Reason, RegionId};
+use numaherd_model::{
+    Access, AccessSource, Action, Bytes, Change, CpuId, FaultFlags, Outcome, Pages, Reason,
+    RegionId,
+};
 
 use super::*;
 use crate::process::TaskReader;
@@ -101,6 +104,50 @@ fn where_nobody_is_left_nobody_is_watched() {
     let mut machine = looking(Vec::new(), Some(Box::new(Watched(Rc::clone(&watched)))));
     assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
     assert_eq!(*watched.borrow(), [NOBODY]);
+}
+
+/// Hears so many faults each time that it is asked.
+struct Loud(usize);
+
+impl FaultSource for Loud {
+    fn drain(&mut self, faults: &mut Vec<HintingFault>) -> std::io::Result<()> {
+        let fault = HintingFault {
+            time: Nanos(1),
+            tid: 1,
+            tgid: 1,
+            cpu: CpuId(0),
+            memory_node: NodeId(0),
+            pages: Pages(1),
+            flags: FaultFlags(0),
+            address: None,
+            last_cpu: None,
+            last_pid_low8: None,
+        };
+        faults.extend(std::iter::repeat_n(fault, self.0));
+        Ok(())
+    }
+
+    fn watch(&mut self, _: &[u32]) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn lost(&self) -> u64 {
+        0
+    }
+}
+
+#[test]
+fn when_enough_was_heard_a_look_is_due_and_no_more_is_taken_until_then() {
+    let (mut child, its) = child("loud");
+    let mut machine = looking(vec![its], Some(Box::new(Loud(MOST_HEARD / 2))));
+    let heard: Vec<_> =
+        (0..3).map(|_| (machine.listen().unwrap().len(), machine.has_heard_enough())).collect();
+    assert_eq!(heard, [(MOST_HEARD / 2, false), (MOST_HEARD, true), (MOST_HEARD, true)]);
+    let mut faults = Vec::new();
+    machine.observe(&mut faults).unwrap();
+    assert!(faults.len() >= MOST_HEARD && !machine.has_heard_enough());
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 #[test]

@@ -90,7 +90,9 @@ impl Runner {
                         && self.pace.births_wake(waited)
             }
         };
+        let enough = self.machine.has_heard_enough() && self.pace.allows(waited);
         Ok(wakes
+            || enough
             || self.machine.exited() != exited && self.pace.exits_wake(clock::monotonic(), waited))
     }
 
