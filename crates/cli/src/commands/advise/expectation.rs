@@ -66,7 +66,8 @@ pub fn gain(
         return Some(0.0);
     }
     let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
-    let work = work_after(stalls.waiting, now, told.distance_after?);
+    let near = stalls.mean(|from, _| distances.between(from, from))?;
+    let work = work_after(stalls.waiting, now, distance_after(now, near, told.distances?));
     let [before, after] = told.cpus.map(|permille| permille as f64);
     (after > 0.0).then(|| 1.0 - work * before / after)
 }
@@ -96,6 +97,18 @@ pub fn most(stalls: &Stalls, own_cpus: f64, distances: &Distances<'_>) -> Option
     Some(1.0 - work_after(stalls.waiting, now, near))
 }
 
+/// How far misses that go `now` far go afterwards, if evidence says from where to where. Where it takes more to be remote than
+/// the misses are, as where all of a process's memory is taken to be shared that has some of it for each thread, it does so
+/// afterwards, too: as large a part of what is beyond `near` is left as by the evidence.
+///
+/// Example: 150 ns now, 100 near; by the evidence 200 now and 150 afterwards: 125.
+fn distance_after(now: f64, near: f64, [before, after]: [f64; 2]) -> f64 {
+    match before > now && before > near {
+        true => near + (now - near) * (after - near) / (before - near),
+        false => after,
+    }
+}
+
 /// Time for a piece of work that takes 1 now, once memory is `after` instead of `now` far.
 fn work_after(waiting: f64, now: f64, after: f64) -> f64 {
     1.0 - waiting * (1.0 - after / now)
@@ -112,7 +125,7 @@ mod tests {
             pages: 0,
             before: Some(0.0),
             after: Some(1.0),
-            distance_after: Some(distance_after),
+            distances: Some([21.0, distance_after]),
             cpus,
             finished: true,
         }
@@ -134,6 +147,26 @@ mod tests {
         assert!((by(7.0, [8000, 8000]) - 0.5).abs() < 1e-9);
         // on 7 of 8 CPUs the same half takes 8/7 of that: 1 - 4/7
         assert!((by(7.0, [8000, 7000]) - 3.0 / 7.0).abs() < 1e-9);
+    }
+
+    /// A quarter of all misses is remote; by the evidence half is, since all seems to be shared, and stays so.
+    #[test]
+    fn what_evidence_takes_to_be_remote_beyond_the_misses_is_no_loss_to_come() {
+        let topology = Scene::two_by_four().snapshot().topology;
+        let firmware = Distances { firmware: &topology, measured: None };
+        let at = |to: u32, count| ((NodeId(0), NodeId(to)), count);
+        let misses = vec![at(0, 750), at(1, 250)];
+        let quarter = Stalls { misses, ..remote(0.5) };
+        let by = |before, after| {
+            let told = Projection { distances: Some([before, after]), ..told(after, [8000; 2]) };
+            gain(&quarter, &told, 8.0, &firmware).unwrap()
+        };
+        assert!(by(15.5, 15.5).abs() < 1e-9, "as far as before");
+        // 12.75 now: by half of the way to 10, and all of it.
+        assert!((by(15.5, 12.75) - 0.5 * 1.375 / 12.75).abs() < 1e-9);
+        assert!((by(15.5, 10.0) - 0.5 * 2.75 / 12.75).abs() < 1e-9);
+        // Where the misses are no nearer than that, it is as far as the evidence says.
+        assert!((by(12.75, 15.5) + 0.5 * 2.75 / 12.75).abs() < 1e-9);
     }
 
     #[test]

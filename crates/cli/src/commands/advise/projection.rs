@@ -28,8 +28,8 @@ pub struct Projection {
     pub before: Option<f64>,
     /// The same afterwards.
     pub after: Option<f64>,
-    /// How far the memory in use is afterwards, on average, in the units of the distance given.
-    pub distance_after: Option<f64>,
+    /// How far the memory in use is by the evidence, on average, before and afterwards, in the units of the distance given.
+    pub distances: Option<[f64; 2]>,
     /// CPU time that its tasks find, before and afterwards, per mille of one CPU.
     pub cpus: [u64; 2],
     /// Whether it came to an end.
@@ -50,6 +50,7 @@ pub fn project(
     distance: impl Fn(NodeId, NodeId) -> f64,
 ) -> Projection {
     let (before, cpus) = (local_share(&snapshot), cpus_found(&snapshot));
+    let far = mean(&snapshot, &distance);
     let begin: BTreeMap<TaskId, Option<NodeId>> =
         snapshot.tasks.iter().map(|task| (task.id, task.node(&snapshot.topology))).collect();
     let (mut pages, mut quiet, mut steps) = (0, 0, 0);
@@ -70,7 +71,7 @@ pub fn project(
         pages,
         before,
         after: local_share(&snapshot),
-        distance_after: mean(&snapshot, distance),
+        distances: far.zip(mean(&snapshot, distance)).map(Into::into),
         cpus: [cpus, cpus_found(&snapshot)],
         finished: quiet >= QUIET,
     }
@@ -185,7 +186,7 @@ mod tests {
         }
         let told = project(&mut Herd::new(), scene.snapshot(), slit);
         assert_eq!((told.before, told.after, told.finished), (Some(0.0), Some(1.0), true));
-        assert_eq!((told.distance_after, told.cpus), (Some(10.0), [2000, 2000]));
+        assert_eq!((told.distances.map(|[_, after]| after), told.cpus), (Some(10.0), [2000, 2000]));
         // Either both threads move or all four regions do.
         assert!(matches!((told.tasks, told.pages), (2, 0) | (0, 2048)), "{told:?}");
     }

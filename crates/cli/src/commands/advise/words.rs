@@ -165,7 +165,7 @@ mod tests {
             pages,
             before: Some(0.5),
             after: Some(after),
-            distance_after: Some(10.0),
+            distances: Some([21.0, 10.0]),
             cpus: [8000; 2],
             finished: true,
         }
