@@ -26,6 +26,7 @@
 //! out to the nodes where it is active.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use numaherd_model::{Action, NodeId, Pages, Reason, Region, Snapshot};
 
@@ -69,7 +70,7 @@ pub fn spread(snapshot: &Snapshot, demand: &Demand, outlook: &Outlook, most: Pag
         let lies = lies(demand, bundle, &unseen);
         if let Some(to) = pays(demand, bundle, &lies, weights, &nodes) {
             let mut parts = Parts::new(demand, bundle, lies, &nodes, to);
-            for &r in &bundle.regions {
+            for r in parts.in_order(snapshot, &bundle.regions) {
                 let Some((to, pages)) = parts.next(snapshot, r).filter(|(_, p)| *p <= left) else {
                     continue;
                 };
@@ -269,6 +270,7 @@ fn relief(demand: &Demand, lies: &[u64], nodes: &[usize], fair: u64) -> u64 {
 }
 
 /// A bundle being shared out.
+#[derive(Clone)]
 struct Parts<'a> {
     demand: &'a Demand,
     nodes: &'a [usize],
@@ -293,6 +295,42 @@ impl Parts<'_> {
         let mean = bundle.known / (bundle.regions.len() as u64).max(1);
         let least = MIN_KNOWN_PAGES.max(mean / SMALL);
         Parts { demand, nodes, to, have, room: demand.room.clone(), least }
+    }
+
+    /// Regions (ascending) in the order in which they are asked: those that were seen to change hands first, since others may
+    /// be somebody's own after all, and of either kind as many as have to go by turns along their addresses.
+    ///
+    /// Who sweeps over memory of which one end is here and the other there is at the same node's memory as all who sweep
+    /// with it, and the other node's idles meanwhile.
+    fn in_order(&self, snapshot: &Snapshot, regions: &[usize]) -> Vec<usize> {
+        let changed_hands = |r: &usize| snapshot.regions[*r].switches > 0;
+        let (surely, others): (Vec<usize>, Vec<usize>) =
+            regions.iter().copied().partition(changed_hands);
+        let mut tried = self.clone();
+        [surely, others].into_iter().flat_map(|part| tried.by_turns(snapshot, part)).collect()
+    }
+
+    /// The same of one kind, which is planned with that.
+    fn by_turns(&mut self, snapshot: &Snapshot, regions: Vec<usize>) -> Vec<usize> {
+        let at = |r: usize| most_of(&snapshot.regions[r]);
+        let counts = |r: usize| snapshot.regions[r].known_pages().0 >= self.least;
+        let counted: Vec<bool> = regions.iter().map(|&r| counts(r)).collect();
+        // Of each node, how many there are, and how many have to go.
+        let mut nodes: BTreeMap<Option<NodeId>, (usize, usize)> = BTreeMap::new();
+        for (&r, _) in regions.iter().zip(&counted).filter(|(_, counts)| **counts) {
+            let (all, go) = nodes.entry(at(r)).or_default();
+            *all += 1;
+            *go += usize::from(self.next(snapshot, r).is_some());
+        }
+        let mut passed: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
+        let is_turn = |&(&r, &counts): &(&usize, &bool)| {
+            let Some((all, go)) = nodes.get(&at(r)).filter(|_| counts) else { return false };
+            let before = passed.entry(at(r)).or_default();
+            *before += 1;
+            *before * go / all > (*before - 1) * go / all
+        };
+        let (first, then): (Vec<_>, Vec<_>) = regions.iter().zip(&counted).partition(is_turn);
+        first.into_iter().chain(then).map(|(&r, _)| r).collect()
     }
 
     /// Where a region goes, and how many pages are expected to move: to the node that has least,
