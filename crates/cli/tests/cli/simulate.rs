@@ -124,8 +124,7 @@ fn the_documentation_s_rt_app_file_runs() {
     let again = [&compare[..], &["--placements", "off,bind", "-o", "json"]].concat();
     let earlier = output(&again.iter().map(ToString::to_string).collect::<Vec<_>>());
     let json: serde_json::Value = serde_json::from_str(&earlier).unwrap();
-    let parameters =
-        serde_json::json!({"threads": 9, "loops": null, "seconds": null, "thp": null});
+    let parameters = serde_json::json!({"threads": 9, "loops": null, "seconds": null, "thp": null});
     assert_eq!(json["parameters"], parameters);
     let earlier = written(&dir, "earlier.json", &earlier);
     let again = [&again[..], &["--against", &earlier]].concat();
