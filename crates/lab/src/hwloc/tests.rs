@@ -96,7 +96,7 @@ fn what_is_wrong_is_told_with_its_line() {
     );
     assert_eq!(
         parse("<a>\n<b").unwrap_err(),
-        "line 2: unexpected end of stream: write it with lstopo"
+        "line 2: the root node was opened but never closed: write it with lstopo"
     );
     assert!(parse("<machines/>").unwrap_err().contains("<machines>"));
 }
