@@ -40,7 +40,7 @@ lab-test: whole
 	mkdir -p target/test-log
 	scripts/log-tests target/test-log/lab $(CARGO) test --release --locked --workspace --test lab -- --ignored --test-threads=1 --skip the_machine_is --skip promise:: --skip latency:: --skip rest:: --skip the_bind_of_phases
 
-# The comparisons behind the README's figures; about an hour.
+# The comparisons behind the README's figures, three rounds each; an hour and a half.
 compare: build
 	$(BIN) compare numa02 --html target/numa02.html
 	$(BIN) compare numa01 --html target/numa01.html
@@ -117,7 +117,7 @@ undo-test: build
 	ROUNDS=50 $(CARGO) test --release --locked --package numaherd --test lab -- --ignored --nocapture --test-threads=1 killed
 
 # numactl's own tests with the original and with ours, generated command lines, and the policy
-# model against the kernel, in two emulated machines; about an hour. docs/conformance.md.
+# model against the kernel, in two emulated machines; a quarter of an hour. docs/conformance.md.
 conformance: build
 	$(CARGO) build --release --locked --package numaherd-linux --example conform
 	scripts/conformance $(BIN) $(dir $(BIN))examples/conform target/conformance

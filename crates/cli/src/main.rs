@@ -181,7 +181,10 @@ fn told_by_clap(error: &clap::Error) -> ExitCode {
         return ExitCode::from(2);
     }
     let text = error.render().to_string();
-    let wanted = |line: &&str| !line.is_empty() && !line.starts_with("Usage:");
+    // That an option of no such name could be a value: nobody means one.
+    let is_misleading = |line: &str| line.starts_with("tip: to pass '");
+    let wanted =
+        |line: &&str| !line.is_empty() && !line.starts_with("Usage:") && !is_misleading(line);
     let before_usage = text.lines().map(str::trim).take_while(|line| !line.starts_with("For more"));
     let words: Vec<&str> = before_usage.filter(wanted).collect();
     let mut text = words.join(" ");
@@ -218,11 +221,22 @@ fn range_in_words(text: &str) -> Option<String> {
 /// What a word is likely meant for that has no place where it stands.
 fn meant(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
-    if error.kind() != ErrorKind::UnknownArgument || word.starts_with('-') {
+    if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let words: Vec<_> = std::env::args_os().skip(1).take(2).collect();
     let words: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    if word.starts_with('-') {
+        return match (words.first()?.as_ref(), word.as_str()) {
+            ("compare", "--machine") => {
+                Some("a machine is given as --on sim:MACHINE or --on lab:MACHINE".into())
+            }
+            ("simulate", "--start" | "--quick") => {
+                Some("it is one of compare, which simulates with --on sim:MACHINE".into())
+            }
+            _ => None,
+        };
+    }
     let is_number = word.bytes().all(|byte| byte.is_ascii_digit());
     match words.first().map(AsRef::as_ref)? {
         "status" | "top" | "advise" | "balance" if is_number => {

@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 
 use numaherd_model::{Bytes, CpuId, CpuSet, Node, NodeId, Topology};
-use roxmltree::{Document, ParsingOptions};
+use roxmltree::{Document, Error, ParsingOptions};
 
 /// Bit of a matrix's `kind` in version 2: the values are latencies.
 const MEANS_LATENCY: u64 = 4;
@@ -25,11 +25,13 @@ const MOST_WORDS: usize = 2048;
 /// One line that says what is wrong, and at which line.
 pub fn parse(text: &str) -> Result<Topology, String> {
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
-    let document = Document::parse_with_options(text, options).map_err(|e| e.to_string())?;
+    let document = Document::parse_with_options(text, options).map_err(|e| unsound(text, &e))?;
     let root = document.root_element();
     if root.tag_name().name() != "topology" {
         let name = root.tag_name().name();
-        return Err(format!("not hwloc's XML: its root is <{name}>, not <topology>"));
+        return Err(format!(
+            "not hwloc's XML: its root is <{name}>, not <topology>: write it with lstopo"
+        ));
     }
     let mut found = Vec::new();
     for element in objects(root, "NUMANode") {
@@ -64,6 +66,18 @@ pub fn parse(text: &str) -> Result<Topology, String> {
         })
         .collect();
     Ok(Topology { nodes, distances, ..Topology::default() })
+}
+
+/// What keeps a text from being XML. One that breaks off does so at its end, of which the parser says nothing.
+fn unsound(text: &str, error: &Error) -> String {
+    let ends = [Error::UnexpectedEndOfStream, Error::UnclosedRootNode, Error::NoRootNode];
+    let line = match ends.contains(error) {
+        true => text.lines().count().max(1),
+        false => error.pos().row as usize,
+    };
+    let told = error.to_string();
+    let told = told.strip_suffix(&format!(" at {}", error.pos())).unwrap_or(&told);
+    format!("line {line}: {told}: write it with lstopo")
 }
 
 type Element<'a, 'i> = roxmltree::Node<'a, 'i>;

@@ -26,13 +26,20 @@ pub enum WeightsError {
         node: NodeId,
     },
     /// The system refused.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {source}{}", path.display(), remedy(source))]
     Write {
         /// The file.
         path: PathBuf,
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+fn remedy(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => " (run as root)",
+        _ => "",
+    }
 }
 
 /// A list such as `0=3,1=1`.
@@ -101,6 +108,14 @@ fn file(root: &Path, node: NodeId) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_may_not_write_is_told_who_may() {
+        let path = PathBuf::from("/sys/node0");
+        let error =
+            WeightsError::Write { path, source: std::io::ErrorKind::PermissionDenied.into() };
+        assert_eq!(error.to_string(), "cannot write /sys/node0: permission denied (run as root)");
+    }
 
     #[test]
     fn weights_are_written_and_read_back() {

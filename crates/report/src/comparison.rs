@@ -312,11 +312,11 @@ pub(crate) mod tests {
         Parameters {
             threads,
             processes: None,
-            size_bytes: 64 << 20,
+            size_bytes: Some(64 << 20),
             loops: Some(160),
             seconds: None,
             thp: None,
-            start: "first-touch".into(),
+            start: Some("first-touch".into()),
         }
     }
 

@@ -133,6 +133,13 @@ const MACHINES: &[Row] = &[
     ("[[10, 21], [21, 10]]", "[[10, 21], [21, 20]]", 24, "distance.slit", "10 on the diagonal"),
     ("[[10, 21], [21, 10]]", "[[10, 9], [9, 10]]", 24, "distance.slit", "11 to 254"),
     ("[[100, 200]", "[[300, 200]", 25, "distance.latency_ns", "nothing nearer"),
+    (
+        "[200, 100]]",
+        "[200, 2e9]]",
+        25,
+        "distance.latency_ns",
+        "at the most, nothing nearer than a node's own memory, found 2e9",
+    ),
     ("[[100, 200]", "[[0, 200]", 25, "distance.latency_ns", "above 0"),
     (
         "[distance]",

@@ -378,6 +378,8 @@ const WRONG: &[Row] = &[
         "tasks.other",
         "an event: runtime, run",
     ),
+    // What unlocks what its thread does not hold.
+    ("\"lock\": \"m0\",", "", 48, "tasks.worker.phases.talk.unlock", "holds then, found \"m0\""),
     // What goes on for ever.
     (
         "\"duration\": 10",
@@ -431,6 +433,15 @@ fn what_is_wrong_as_a_whole_is_told_too() {
         (
             "{\"tasks\": {\"a\": {\"loop\": 1,\n\"phases\": {\"p\": {\"loop\": -1, \"run\": 1}}}}}",
             "f.json:1: expected tasks.a.phases.p.loop: how often, without global.duration",
+        ),
+        // In its second turn the phase holds nothing any more.
+        (
+            "{\"tasks\": {\"a\": {\"loop\": 1,\"phases\": {\"p\": {\"lock\": \"m\"},\n\"q\": {\"loop\": 2, \"unlock0\": \"m\"}}}}}",
+            "f.json:2: expected tasks.a.phases.q.unlock0: a lock that its thread holds then, found \"m\"",
+        ),
+        (
+            "{\"tasks\": {\"a\": {\"loop\": 1, \"lock\": \"m\",\n\"run\": 1}, \"b\": {\"loop\": 1, \"unlock\": \"m\"}}}",
+            "f.json:2: expected tasks.b.unlock",
         ),
         ("{\"tasks\": {\"a\\u001b\": 1}}", "f.json:1: expected tasks.a\\u001b: an object, found 1"),
     ] {

@@ -65,7 +65,7 @@ pub struct ExplainArgs {
     /// Only what concerns this task
     #[arg(long, value_name = "TID", conflicts_with = "page")]
     pub task: Option<u32>,
-    /// Only what concerns the page at this address, such as 0x7f00a0000000
+    /// Only what concerns the page at this address: 0x7f00a0000000, or in decimal as logs have it
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub page: Option<u64>,
     /// How to print it
@@ -73,10 +73,14 @@ pub struct ExplainArgs {
     pub output: Format,
 }
 
-/// An address as the kernel prints it, with or without 0x.
+/// An address: hexadecimal with 0x, else decimal. What the kernel prints without 0x may have none of the letters, and would
+/// be taken for another.
 fn parse_address(text: &str) -> Result<u64, String> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).map_err(|_| "an address, such as 0x7f00a0000000".into())
+    let address = match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    address.map_err(|_| "an address, such as 0x7f00a0000000, or in decimal without 0x".into())
 }
 
 #[derive(Args)]

@@ -114,7 +114,7 @@ pub struct PolicyArgs {
     /// numactl options (--membind=0-1), a mount's mpol=bind:0, or a line of numa_maps
     #[arg(value_name = "TEXT", allow_hyphen_values = true)]
     pub text: String,
-    /// On this machine: a name, a .toml file, synthetic text, hwloc's XML or a captured tree [default: this one]
+    /// On this machine: a name, a .toml file, synthetic text, hwloc's XML, a captured tree, topology's .json or host [default: this one]
     #[arg(long, value_name = "M")]
     pub machine: Option<String>,
     /// In a cpuset with these nodes [default: all of the machine's, or ours]

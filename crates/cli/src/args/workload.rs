@@ -80,6 +80,25 @@ impl Subject {
             Subject::Own(path) => stem(path),
         }
     }
+
+    /// What results say that it was told, of a run with so many threads. Of a user's own, what is not given the file
+    /// says.
+    pub fn told(&self, given: &Parameters, threads: usize) -> numaherd_report::Parameters {
+        match self {
+            Subject::Known(name) => {
+                WorkloadArgs { name: *name, given: given.clone() }.told(threads)
+            }
+            Subject::Own(_) => numaherd_report::Parameters {
+                threads,
+                processes: None,
+                size_bytes: given.size,
+                loops: given.loops,
+                seconds: None,
+                thp: name(given.thp),
+                start: name(given.start),
+            },
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -232,11 +251,11 @@ impl WorkloadArgs {
         numaherd_report::Parameters {
             threads,
             processes: params.processes,
-            size_bytes: params.size_bytes,
+            size_bytes: Some(params.size_bytes),
             loops: params.limit_ns.is_none().then_some(params.loops),
             seconds: self.given.seconds,
             thp: name(self.given.thp),
-            start: name(Some(start)).unwrap_or_default(),
+            start: name(Some(start)),
         }
     }
 

@@ -128,11 +128,11 @@ fn earlier(path: &Path, args: &Compare) -> Result<(String, Comparison)> {
     let then: Comparison = serde_json::from_slice(&bytes)
         .with_context(|| format!("--against {file} is no result of compare -o json"))?;
     against::same_workload(&args.subject.name(), &then).with_context(failed)?;
-    // Of the simulator's nothing is known.
-    if let (Some(measured), false) = (&then.parameters, matches!(args.on, On::Sim(_))) {
+    if let Some(measured) = &then.parameters {
         // How many threads there are by default the machine will tell.
         let threads = args.given.threads.unwrap_or(measured.threads);
-        against::same_parameters(&args.workload()?.told(threads), &then).with_context(failed)?;
+        against::same_parameters(&args.subject.told(&args.given, threads), &then)
+            .with_context(failed)?;
     }
     Ok((file, then))
 }
@@ -173,7 +173,7 @@ fn measure(
             progress.begin(run, placement);
             let (measured, counted) = in_time(site, &cell_arguments(args, placement, run)?)?;
             let moves = measured.moves_by_numad;
-            let told = args.workload()?.told(measured.bench.threads);
+            let told = args.subject.told(&args.given, measured.bench.threads);
             let cell = Cell { parameters: Some(told), ..cell(placement, run, measured, counted) };
             progress.end(&cell);
             if let Some(moves) = moves {

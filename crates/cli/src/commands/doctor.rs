@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::privileges::{can_sample, sampling_takes_admin};
 use crate::args::{DoctorArgs, Format};
 use crate::living::{has_switched_off, living, told};
-use crate::session::{journals, restore_dead};
+use crate::session::{journals, left_behind, restore_dead};
 use crate::{output, traffic};
 use diagnosis::{Ability, Facts, Finding, Privilege, Rights, State};
 
@@ -65,6 +65,7 @@ fn gather() -> Result<Facts> {
     let folder = journals();
     let problem = can_keep(&folder).err();
     let left = restore_dead(&folder, true).unwrap_or_default();
+    let unreadable = left_behind(&folder).unwrap_or_default().unreadable;
     let living = living(&folder).unwrap_or_default();
     Ok(Facts {
         host: host::read(root)?,
@@ -89,6 +90,7 @@ fn gather() -> Result<Facts> {
         journals: (folder.display().to_string(), problem.map(|error| error.to_string())),
         living: living.iter().map(|left| (told(left), has_switched_off(left))).collect(),
         left: left.into_iter().map(|(left, _)| left.run).collect(),
+        unreadable: unreadable.iter().map(|(path, _)| path.display().to_string()).collect(),
         lab: lab(),
     })
 }

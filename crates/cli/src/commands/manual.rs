@@ -21,7 +21,7 @@ pub fn run(args: &Manual) -> Result<ExitCode> {
         std::fs::create_dir_all(folder)
             .with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let mut cli = whole();
+    let mut cli = without_help(whole());
     cli.build();
     let pages = pages(&cli, "")?;
     for (name, text) in &pages {
@@ -78,6 +78,11 @@ fn whole() -> clap::Command {
         .mut_subcommand("simulate", |simulate| simulate.subcommand(simulated))
 }
 
+/// Without `help`, which has no page and would be referred to.
+fn without_help(command: clap::Command) -> clap::Command {
+    command.disable_help_subcommand(true).mut_subcommands(without_help)
+}
+
 /// A command without what is hidden: completions would offer that, too.
 fn told(command: &clap::Command) -> clap::Command {
     let about = command.get_about().cloned().unwrap_or_default();
@@ -101,7 +106,7 @@ fn pages(command: &clap::Command, above: &str) -> Result<Vec<(String, Vec<u8>)>>
     let name = format!("{above}{separator}{}", own.unwrap_or(command.get_name()));
     let mut all = vec![(name.clone(), page(command, &name)?)];
     for below in command.get_subcommands() {
-        if !below.is_hide_set() && below.get_name() != "help" {
+        if !below.is_hide_set() {
             all.extend(pages(below, &name)?);
         }
     }
@@ -161,6 +166,18 @@ mod tests {
             assert!(text.contains(word), "{page} lacks {word}");
             let titles = text.matches(&title(page)).count();
             assert!(titles == 1 || text.starts_with(".so "), "{page} has {titles} titles");
+        }
+        // Whatever a page refers to is there.
+        for page in std::fs::read_dir(folder.path().join("man1")).unwrap() {
+            let page = page.unwrap().path();
+            let text = std::fs::read_to_string(&page).unwrap().replace("\\-", "-");
+            for word in text.split_whitespace().filter_map(|word| word.split_once("(1)")) {
+                let name = word.0.trim_start_matches("\\fB").trim_end_matches("\\fR");
+                if name.starts_with("numaherd") {
+                    let there = folder.path().join(format!("man1/{name}.1"));
+                    assert!(there.exists(), "{}: {name}", page.display());
+                }
+            }
         }
         for file in ["numaherd.bash", "_numaherd", "numaherd.fish"] {
             for hidden in ["supervise", "lab-agent", "--part", "--with-parent", "--summary"] {

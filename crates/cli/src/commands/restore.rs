@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -34,12 +34,14 @@ pub fn run(args: &Restore) -> Result<ExitCode> {
         None => restore_dead(&dir, args.dry_run)?,
     };
     let (kept, unreadable) = kept(&dir)?;
-    let failed = unreadable || restored.iter().any(|(_, undone)| !undone.failed.is_empty());
+    let failed =
+        !unreadable.is_empty() || restored.iter().any(|(_, undone)| !undone.failed.is_empty());
     output::print(&match args.output {
-        Format::Table => table(&restored, &kept, args.dry_run),
+        Format::Table => table(&restored, &kept, &unreadable, args.dry_run),
         Format::Json => output::json(&json!({
             "dry_run": args.dry_run,
             "kept": kept.iter().map(|left| &left.run).collect::<Vec<_>>(),
+            "unreadable": unreadable.iter().map(not_read_as_json).collect::<Vec<_>>(),
             "runs": restored.iter().map(|(left, undone)| as_json(left, undone)).collect::<Vec<_>>(),
         }))?,
         Format::Csv => listing(&restored).csv()?,
@@ -70,29 +72,44 @@ fn restore_one(dir: &Path, run: &str, dry_run: bool) -> Result<(LeftBehind, Undo
     Ok((left, undone))
 }
 
-/// What was left in place on purpose and still is; and whether some journal cannot be read.
-fn kept(dir: &Path) -> Result<(Vec<LeftBehind>, bool)> {
+/// A journal that cannot be read, and why.
+type NotRead = (PathBuf, std::io::Error);
+
+/// What was left in place on purpose and still is; and the journals that cannot be read.
+fn kept(dir: &Path) -> Result<(Vec<LeftBehind>, Vec<NotRead>)> {
     let boot = TaskReader::new("/".as_ref()).boot_id()?;
     let is_kept = |left: &LeftBehind| left.kept && left.boot == boot;
     let found = left_behind(dir)?;
-    let unreadable = !found.unreadable.is_empty();
-    Ok((found.journals.into_iter().filter(is_kept).collect(), unreadable))
+    Ok((found.journals.into_iter().filter(is_kept).collect(), found.unreadable))
 }
 
-fn table(restored: &[(LeftBehind, Undone)], kept: &[LeftBehind], dry_run: bool) -> String {
+fn table(
+    restored: &[(LeftBehind, Undone)],
+    kept: &[LeftBehind],
+    unreadable: &[NotRead],
+    dry_run: bool,
+) -> String {
     let left = |left: &LeftBehind| {
         let LeftBehind { run, about, .. } = left;
         format!("run {run} ({about}) was kept: 'numaherd restore --run {run}' puts it back\n")
     };
-    let kept: String = kept.iter().map(left).collect();
+    let not_read = |(path, error): &NotRead| {
+        format!("{}: not put back, as it cannot be read: {error}\n", path.display())
+    };
+    let rest: String = kept.iter().map(left).chain(unreadable.iter().map(not_read)).collect();
     if restored.is_empty() {
-        return format!("nothing to put back\n{kept}");
+        let nothing = if unreadable.is_empty() { "nothing to put back\n" } else { "" };
+        return format!("{nothing}{rest}");
     }
     let would = if dry_run { "would put back" } else { "put back" };
     let line = |(left, undone): &(LeftBehind, Undone)| {
         format!("run {} ({}): {would} {}\n", left.run, left.about, tell(undone))
     };
-    restored.iter().map(line).chain([kept]).collect()
+    restored.iter().map(line).chain([rest]).collect()
+}
+
+fn not_read_as_json((path, error): &NotRead) -> Value {
+    json!({"journal": path.display().to_string(), "error": error.to_string()})
 }
 
 fn as_json(left: &LeftBehind, undone: &Undone) -> Value {

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use numaherd_report::{CallGraph, Cell, Comparison, text};
+use numaherd_sim::workload::ProcessSpec;
 use numaherd_sim::{Machine, Workload};
 use serde::Serialize;
 
@@ -173,5 +174,9 @@ pub fn comparison(args: &Compare, machine: &str) -> Result<Comparison> {
     let names: Vec<String> = placements.into_iter().map(|(name, _)| name).collect();
     let (runs, seed) = (args.runs, args.seed);
     let whole = Whole { machine: &machine, workload: &workload, kernel, runs, seed };
-    Ok(whole.comparison(&names, &cells))
+    let threads_of =
+        |process: &ProcessSpec| process.copies as usize * process.threads_on(machine.cpus());
+    let threads = workload.process.iter().map(threads_of).sum();
+    let parameters = Some(args.subject.told(given, threads));
+    Ok(Comparison { parameters, ..whole.comparison(&names, &cells) })
 }

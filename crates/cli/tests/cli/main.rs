@@ -108,6 +108,18 @@ fn what_was_likely_meant_is_told() {
         refuses(words, "unexpected argument 'make' found: a command follows '--' (--help");
     }
     refuses(&["doctor", "4711"], "unexpected argument '4711' found (--help");
+    // An option that others have, and no tip to pass it as a value.
+    refuses(
+        &["compare", "numa02", "--machine", "2x4"],
+        "unexpected argument '--machine' found: a machine is given as --on sim:MACHINE or --on lab:MACHINE (--help",
+    );
+    for option in [&["--start", "one-node"][..], &["--quick"]] {
+        let words = ["simulate", "numa02", "--machine", "2x4", "--placement", "off"];
+        refuses(
+            &[&words, option].concat(),
+            &format!("unexpected argument '{}' found: it is one of compare", option[0]),
+        );
+    }
     for on in ["lab:", "sim:", "host:", "host:2x4", "here"] {
         refuses(
             &["compare", "numa02", "--on", on],

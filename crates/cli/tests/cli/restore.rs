@@ -282,7 +282,10 @@ fn a_journal_of_somebody_else_is_not_believed() {
 fn what_was_put_back_is_told_to_programs() {
     let state = State::new();
     let nothing = state.restore(&["-o", "json"]).ends_with(0).json();
-    assert_eq!(nothing, serde_json::json!({"dry_run": false, "kept": [], "runs": []}));
+    assert_eq!(
+        nothing,
+        serde_json::json!({"dry_run": false, "kept": [], "unreadable": [], "runs": []})
+    );
     let knob = state.0.path().join("knob");
     std::fs::write(&knob, "2\n").unwrap();
     state.journal("dead", &this_boot(), &[changed_knob(&knob, "1", "2")]);
@@ -293,7 +296,28 @@ fn what_was_put_back_is_told_to_programs() {
         "run": "dead", "about": "a test", "affinities": 0, "settings": 1, "widened": 0,
         "changed_since": 0, "failed": [],
     });
-    assert_eq!(json, serde_json::json!({"dry_run": false, "kept": [], "runs": [run]}));
+    let all = serde_json::json!({"dry_run": false, "kept": [], "unreadable": [], "runs": [run]});
+    assert_eq!(json, all);
+}
+
+/// There may be something to put back: neither says that there is nothing.
+#[test]
+fn a_journal_that_cannot_be_read_is_told() {
+    let state = State::new();
+    let path = state.journal("odd", &this_boot(), &[]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    for text in ["garbage\n".to_string(), text.replace("\"v\":1", "\"v\":9")] {
+        std::fs::write(&path, text).unwrap();
+        let transcript = state.restore(&[]).ends_with(1);
+        assert!(transcript.stdout.contains("odd.journal: not put back"), "{transcript}");
+        assert!(!transcript.stdout.contains("nothing to put back"), "{transcript}");
+        let json = state.restore(&["-o", "json"]).ends_with(1).json();
+        assert_eq!(json["unreadable"][0]["journal"], path.display().to_string(), "{json}");
+        let doctor = run(numaherd(&["doctor"]).env("NUMAHERD_STATE", state.0.path())).ends_with(0);
+        assert!(doctor.stdout.contains("limited  undo: cannot be read"), "{doctor}");
+        assert!(!doctor.stdout.contains("nothing is left"), "{doctor}");
+        assert!(exists(&path));
+    }
 }
 
 #[test]

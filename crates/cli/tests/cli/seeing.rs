@@ -213,6 +213,9 @@ fn a_run_is_explained() {
     assert!(action.contains("95.0 % of what it uses lies there"), "{action}");
     let page = explain(&["--page", "0x5fffff", "-o", "csv"]);
     assert!(page.stdout.contains("12 in use at that moment"), "{page}");
+    // Without 0x it is decimal, as in the log itself.
+    let decimal = explain(&["--page", &0x5f_ffff.to_string(), "-o", "csv"]);
+    assert_eq!(decimal.stdout, page.stdout);
     let unpacked = feed(&mut numaherd(&["explain", "/dev/stdin"]), LOG).ends_with(0);
     assert!(unpacked.stdout.contains("1 task placed"), "{unpacked}");
     let odd = dir.path().join(OsStr::from_bytes(b"run\xff.jsonl"));
@@ -299,6 +302,10 @@ fn what_is_not_there_is_named() {
     };
     wrong(&["status", "--sample", "0"], &["'0'", "--sample", "10"]);
     wrong(&["explain", "x", "--page", "zz"], &["'zz'", "--page", "0x7f00a0000000"]);
+    wrong(
+        &["explain", "x", "--page", "7f00a0000000"],
+        &["'7f00a0000000'", "in decimal without 0x"],
+    );
     wrong(&["explain", "x", "--page", "0", "--task", "1"], &["--page", "--task"]);
     wrong(&["balance", "-p", "1", "--apply"], &["--all"]);
 }

@@ -120,6 +120,17 @@ fn the_documentation_s_rt_app_file_runs() {
     let table = output(&compare.map(String::from));
     assert!(table.contains("teams on sim:numacore"), "{table}");
     let dir = tempfile::tempdir().unwrap();
+    // Of what it was told, what is not given its file says; an earlier one that was told something else is refused.
+    let again = [&compare[..], &["--placements", "off,bind", "-o", "json"]].concat();
+    let earlier = output(&again.iter().map(ToString::to_string).collect::<Vec<_>>());
+    let json: serde_json::Value = serde_json::from_str(&earlier).unwrap();
+    let parameters = serde_json::json!({"threads": 9, "loops": null, "seconds": null, "thp": null});
+    assert_eq!(json["parameters"], parameters);
+    let earlier = written(&dir, "earlier.json", &earlier);
+    let again = [&again[..], &["--against", &earlier]].concat();
+    assert!(run(&mut numaherd(&again)).ends_with(0).json()["against"].is_object());
+    let less = [&again[..], &["--loops", "2"]].concat();
+    run(&mut numaherd(&less)).refuses(1, &["--threads 8 --loops 2", "do not compare"]);
     let [trace, nodes] = ["t.json", "n.html"].map(|name| dir.path().join(name));
     let shown = [&trace, &nodes].map(|path| path.display().to_string());
     let one = ["simulate", &path, "--machine", "2x4", "--placement", "herd"];
@@ -515,6 +526,15 @@ fn compare_runs_on_a_simulated_machine() {
     std::fs::write(&odd, &told).unwrap();
     let beside = run(numaherd(&words).arg("--against").arg(&odd)).ends_with(0).json();
     assert!(beside["against"].is_object(), "{beside}");
+    // What the workload was told is there, and an earlier one with another size or other loops is refused.
+    let parameters = serde_json::json!({
+        "threads": 8, "size_bytes": 64 << 20, "loops": 160, "seconds": null, "thp": null, "start": "first-touch",
+    });
+    assert_eq!(json["parameters"], parameters, "{json}");
+    let size = run(numaherd(&words).args(["--size", "32M", "--against"]).arg(&odd));
+    size.refuses(1, &["with --threads 8 --size 67108864", "with --threads 8 --size 33554432"]);
+    let whole = ["compare", "numa02", "--on", "sim:2x4", "--runs", "1", "--against"];
+    run(numaherd(&whole).arg(&odd)).refuses(1, &["--loops 160", "--loops 960"]);
     let names: Vec<&str> = json["placements"]
         .as_array()
         .unwrap()

@@ -87,6 +87,17 @@ fn what_is_wrong_is_told_with_its_line() {
     assert!(says("os_index=\"4\"", "os_index=\"1\"").contains("two NUMANode"));
     assert_eq!(says(">10 28 38 <", ">10 28 <"), "line 18: 3 nodes need 9 distances, not 8");
     assert!(parse("<topology><a></b></topology>").unwrap_err().contains("1:"));
+    let cut = VERSION_2.find("</topology>").unwrap();
+    let lines = VERSION_2[..cut].lines().count();
+    let told = parse(&VERSION_2[..cut]).unwrap_err();
+    assert!(
+        told.starts_with(&format!("line {lines}: ")) && told.ends_with("with lstopo"),
+        "{told}"
+    );
+    assert_eq!(
+        parse("<a>\n<b").unwrap_err(),
+        "line 2: the root node was opened but never closed: write it with lstopo"
+    );
     assert!(parse("<machines/>").unwrap_err().contains("<machines>"));
 }
 

@@ -16,6 +16,7 @@
 mod events;
 mod fields;
 mod json;
+mod locks;
 
 use numaherd_model::Nanos;
 
@@ -307,25 +308,32 @@ impl Reader {
         }
         self.programs.tasks.push(task);
         let mut told = Vec::new();
+        let mut written = Vec::new();
         match phases {
-            None => told.push(EventPhase {
-                name: String::new(),
-                loops: Some(1),
-                cpus: None,
-                events: self.events(all, node, &field, name)?,
-            }),
+            None => {
+                told.push(EventPhase {
+                    name: String::new(),
+                    loops: Some(1),
+                    cpus: None,
+                    events: self.events(all, node, &field, name)?,
+                });
+                written.push((all, field));
+            }
             Some(phases) => {
                 let field = format!("{field}.phases");
                 let all = fields(phases, &field)?;
                 for (i, (key, phase)) in all.iter().enumerate() {
                     once(&all[..i], key, &field)?;
                     told.push(self.phase(&key.name, phase, &field, name)?);
+                    let own = format!("{field}.{}", key.name);
+                    written.push((fields(phase, &own)?, own));
                 }
                 if told.is_empty() {
                     return wrong(phases, &field, "a phase");
                 }
             }
         }
+        locks::check(&told, &written)?;
         if let Some(task) = self.programs.tasks.last_mut() {
             task.phases = told;
         }

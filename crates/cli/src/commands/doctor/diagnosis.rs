@@ -33,6 +33,8 @@ pub struct Facts {
     pub journals: (String, Option<String>),
     /// Runs that left something to put back.
     pub left: Vec<String>,
+    /// Journals that cannot be read.
+    pub unreadable: Vec<String>,
     /// Runs that go on, in words, and whether each has switched the kernel's balancing off.
     pub living: Vec<(String, bool)>,
     /// The kernel the lab would boot, or what the lab lacks.
@@ -311,9 +313,20 @@ impl Facts {
                 format!("no journal can be kept in {folder} ({problem}), so balance refuses");
             return less("undo", State::Missing, told, "set NUMAHERD_STATE to a folder of yours");
         }
+        let (mut told, mut remedies) = (Vec::new(), Vec::new());
         if !self.left.is_empty() {
-            let told = format!("left by runs that died: {}", self.left.join(", "));
-            return less("undo", State::Limited, told, "'numaherd restore'");
+            told.push(format!("left by runs that died: {}", self.left.join(", ")));
+            remedies.push("'numaherd restore'");
+        }
+        if !self.unreadable.is_empty() {
+            let journals = self.unreadable.join(", ");
+            told.push(format!("cannot be read, so what it holds is not put back: {journals}"));
+            remedies.push(
+                "'restore' of the numaherd that wrote the journal, or remove it once all is as it should be",
+            );
+        }
+        if !told.is_empty() {
+            return less("undo", State::Limited, told.join("; "), remedies.join("; "));
         }
         ok("undo", format!("journals go to {folder}; nothing is left to put back"))
     }
@@ -381,6 +394,7 @@ impl Facts {
             Ok(_) => (State::Ok, "an emulated machine"),
             Err(_) => (State::Missing, "needs the lab (see above)"),
         };
-        vec![row("topology", State::Ok, "/sys"), status, balance, row("lab, compare", state, uses)]
+        let lab = row("lab, compare --on lab", state, uses);
+        vec![row("topology", State::Ok, "/sys"), status, balance, lab]
     }
 }

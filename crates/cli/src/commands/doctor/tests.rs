@@ -35,6 +35,7 @@ fn good() -> Facts {
         scan_periods: true,
         journals: ("/run/numaherd".into(), None),
         left: Vec::new(),
+        unreadable: Vec::new(),
         living: Vec::new(),
         lab: Ok("6.12.1".into()),
     }
@@ -208,6 +209,13 @@ fn what_is_missing_is_named_with_what_to_do() {
             "NUMAHERD_STATE",
         ),
         (with(|f| f.left = vec!["9-8".into()]), "undo", State::Limited, "9-8", "numaherd restore"),
+        (
+            with(|f| f.unreadable = vec!["/run/numaherd/1-2.journal".into()]),
+            "undo",
+            State::Limited,
+            "cannot be read, so what it holds is not put back: /run/numaherd/1-2.journal",
+            "'restore' of the numaherd that wrote",
+        ),
         (with(|f| f.lab = Err("no QEMU".into())), "lab", State::Missing, "no QEMU", "make build"),
     ];
     for (facts, topic, state, found, remedy) in table {
@@ -233,6 +241,9 @@ fn what_commands_can_do_follows_from_the_facts() {
     });
     assert!(balance(&neither).uses.contains("whole processes"), "{:?}", balance(&neither));
     assert!(balance(&with(|f| f.numa_balancing = Some(3))).uses.contains("no pages"));
+    // Without a lab, others than it are compared all the same.
+    let lab = with(|f| f.lab = Err("no QEMU".into())).abilities().remove(3);
+    assert_eq!((lab.command, lab.state), ("lab, compare --on lab", State::Missing));
     let status = no_bpf.abilities().remove(1);
     assert!(status.state == State::Limited && status.uses.contains("own counts"), "{status:?}");
 }

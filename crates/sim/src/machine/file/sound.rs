@@ -169,11 +169,14 @@ impl File {
         }
         let field = "distance.latency_ns";
         square(latency_ns, nodes, field)?;
-        let is_wrong = |&(a, b): &(usize, usize)| {
-            let least = latency_ns[a][a].max(LEAST_LATENCY_NS);
-            !(least..=MOST_LATENCY_NS).contains(&latency_ns[a][b])
+        // What is of no use at all goes before what is out of order: a node's own, were it so, would have all others of
+        // its row out of order.
+        let is_beyond = |&(a, b): &(usize, usize)| {
+            !(LEAST_LATENCY_NS..=MOST_LATENCY_NS).contains(&latency_ns[a][b])
         };
-        if let Some((a, b)) = cells(nodes).find(is_wrong) {
+        let is_nearer = |&(a, b): &(usize, usize)| latency_ns[a][b] < latency_ns[a][a];
+        if let Some((a, b)) = cells(nodes).find(is_beyond).or_else(|| cells(nodes).find(is_nearer))
+        {
             if latency_ns[a][b] > 0.0 {
                 within(field, &[a, b], latency_ns[a][b], LEAST_LATENCY_NS, f64::INFINITY)?;
             }
