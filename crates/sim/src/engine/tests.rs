@@ -1,6 +1,6 @@
 //! Worked examples and properties of whole runs.
 
-use numaherd_model::{Balancing, Cause};
+use numaherd_model::{Balancing, Cause, CpuId};
 
 use super::*;
 use crate::Tie;
@@ -335,6 +335,25 @@ fn tasks_that_change_places_in_the_middle_of_a_block_go_on_with_it() {
     assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9, "{run:?}");
     // All memory is on node 0; each thread is near it half of the time, as two of four always are.
     assert!((0.35..0.65).contains(&(run.local_share)), "{run:?}");
+}
+
+#[test]
+fn a_task_that_may_run_on_one_cpu_only_does_not_change_places() {
+    let swaps = Swaps { grabs: false };
+    let swaps = Options { balancing: Some(Box::new(swaps)), ..options(Tie::Free) };
+    let mut sim = Sim::new(&small(), &slices(4, 32, 400), swaps).unwrap();
+    let at = sim.tasks[0].cpu;
+    sim.rest[0].allowed = [CpuId(at as u32)].into_iter().collect();
+    let mut until = 0;
+    // Neither when it asks nor when the one across does, while all four CPUs are busy.
+    while sim.advance(Nanos(until)) && sim.left == 4 {
+        assert_eq!(sim.tasks[0].cpu, at, "after {until} ns");
+        until += 10_000_000;
+    }
+    assert!(until > 1_000_000_000);
+    // The other two did.
+    let run = sim.finish();
+    assert!(run.task_moves > 50, "{run:?}");
 }
 
 #[test]
