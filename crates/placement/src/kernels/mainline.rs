@@ -33,7 +33,7 @@ use super::scan::{DEFAULT, ScanClock, bounds};
 mod group;
 mod search;
 
-use group::{Faults, Group, Links, add, both, weight};
+use group::{Faults, Group, Links, add, both, preferred, weight};
 
 /// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
 const SLOTS: u64 = 10;
@@ -279,6 +279,7 @@ impl Mainline {
         }
         let after = (task.mem.clone(), task.cpu.clone());
         let group = task.group.and_then(|group| self.groups.get_mut(&group));
+        let is_group = group.is_some();
         let faults = match group {
             Some(group) => {
                 group.take(&before.0, &before.1);
@@ -289,8 +290,9 @@ impl Mainline {
             }
             None => after.0,
         };
-        let best = (0..faults.len()).max_by_key(|&node| (both(&faults, node), usize::MAX - node));
-        let best = best.filter(|&node| both(&faults, node) > 0);
+        let topology = view.topology();
+        let links = *self.links.get_or_init(|| Links::of(topology));
+        let best = preferred(&faults, is_group, links, topology);
         self.tasks.entry(id).and_modify(|task| task.preferred = best.or(task.preferred));
         self.pace(id, shared, private, view);
     }
