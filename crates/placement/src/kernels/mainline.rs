@@ -265,7 +265,8 @@ impl Mainline {
         task.placed = (ran, now);
         let shared: u64 = task.mem_new.iter().map(|faults| faults[0]).sum();
         let private: u64 = task.mem_new.iter().map(|faults| faults[1]).sum();
-        let all = u128::from(shared + private + 1);
+        // All that are counted by locality: those of earlier passes too, while these are kept.
+        let all = u128::from(task.locality[0] + task.locality[1] + 1);
         let before = (task.mem.clone(), task.cpu.clone());
         for node in 0..task.mem.len() {
             for kind in 0..2 {
@@ -297,7 +298,9 @@ impl Mainline {
         self.pace(id, shared, private, view);
     }
 
-    /// The next scan comes later while faults are local or private, sooner while they are not.
+    /// The next scan comes later while faults are local or private, sooner while they are not, as
+    /// `update_task_scan_period` has it (6.12). Where there was nothing to tell by, or a page that was to come
+    /// could not, it comes half as often, and what was counted is kept: so after a failure ever more seldom.
     fn pace(&mut self, id: TaskId, shared: u64, private: u64, view: &dyn View) {
         let (min, longest) = bounds(view.resident(view.process_of(id)), self.periods);
         let group = self.tasks.get(&id).and_then(|task| self.group_of(task));
@@ -309,14 +312,15 @@ impl Mainline {
         });
         let max = Nanos(longest.0.max(for_group).max(min.0));
         let task = self.task(id, view);
-        let [remote, local, failed] = std::mem::take(&mut task.locality);
+        let [remote, local, failed] = task.locality;
         let period = task.period.0;
         let next = if local + shared == 0 || failed > 0 {
             period * 2
         } else {
+            task.locality = [0; 3];
             let slot = period.div_ceil(SLOTS);
-            let private = private * SLOTS / (private + shared + 1);
-            let local = local * SLOTS / (local + remote + 1);
+            let private = private * SLOTS / (private + shared).max(1);
+            let local = local * SLOTS / (local + remote).max(1);
             let more = |ratio: u64| (ratio - THRESHOLD).max(1) * slot;
             if private >= THRESHOLD {
                 period + more(private)
