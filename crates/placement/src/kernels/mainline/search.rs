@@ -8,6 +8,11 @@ use super::{Mainline, Task};
 
 /// Gain in per mille below which a task does not move. Published.
 const SMALL_GAIN: i64 = 30;
+/// Tasks by which a node may be ahead of one that runs hardly anything (NUMA_IMBALANCE_MIN), and the part of a
+/// node's CPUs up to which that is so (imb_numa_nr where a node's CPUs share one cache). Published (6.0; before
+/// that a quarter).
+const PAIR: u64 = 2;
+const HARDLY: u64 = 8;
 
 impl Mainline {
     /// Where the task goes that is not where it would rather be.
@@ -73,9 +78,8 @@ impl Mainline {
         let mut may_move = load_to + 1 < load_from || load_to < load_from;
         if has_spare {
             let uneven = (load_to + 1).saturating_sub(load_from.saturating_sub(1));
-            // Few tasks may be uneven: a quarter of the node's CPUs. Published.
-            let few = load_to < (cpus / 4).max(1);
-            may_move = uneven == 0 || few && uneven <= 2;
+            let cpus_from = cpus_of(view, search.from).count() as u64;
+            may_move = uneven == 0 || tolerates(uneven, load_to + 1, cpus_from);
             if let Some(cpu) = idle.filter(|_| may_move) {
                 search.offer(to, TaskMove::To(cpu), 0);
                 return;
@@ -158,6 +162,12 @@ impl Mainline {
     }
 }
 
+/// Whether a node that then runs so many tasks may be ahead by so many: `adjust_numa_imbalance`, by the NUMA
+/// domain of the CPU that the task leaves.
+fn tolerates(uneven: u64, running: u64, cpus_from: u64) -> bool {
+    running <= (cpus_from / HARDLY).max(1) && uneven <= PAIR
+}
+
 /// A search for a better CPU.
 struct Search {
     id: TaskId,
@@ -222,6 +232,12 @@ mod tests {
     }
 
     const MOVER: ([u64; 2], Option<usize>) = ([0, 100], Some(1));
+
+    #[test]
+    fn an_eighth_of_a_nodes_cpus_may_run_a_pair_more() {
+        assert!(tolerates(2, 2, 16) && !tolerates(2, 3, 16) && !tolerates(3, 2, 16));
+        assert!(tolerates(2, 1, 4) && !tolerates(2, 2, 8), "one task at the least");
+    }
 
     #[test]
     fn a_partner_that_would_rather_be_here_is_better_than_one_that_gains_more() {
