@@ -126,6 +126,10 @@ pub trait Balancing {
     /// The task's process was scanned once from end to end.
     fn pass_ended(&mut self, _process: ProcessId, _view: &dyn View) {}
 
+    /// The task's process was to be scanned, and none of its memory ever takes hinting faults: nothing was
+    /// armed, and no pass ended.
+    fn nothing_to_scan(&mut self, _process: ProcessId, _view: &dyn View) {}
+
     /// The process is no more.
     fn process_ended(&mut self, _process: ProcessId, _view: &dyn View) {}
 

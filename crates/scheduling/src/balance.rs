@@ -205,14 +205,18 @@ impl Scheduling for Fair6 {
         if !round.is_multiple_of(EXCHANGE_ROUNDS) {
             return Vec::new();
         }
-        domains.nodes.iter().filter_map(|cpus| exchange(cpus, load)).collect()
+        let turn = (round / EXCHANGE_ROUNDS) as usize;
+        domains.nodes.iter().filter_map(|cpus| exchange(cpus, load, turn)).collect()
     }
 }
 
-/// From a CPU with a task more than others have to the next of those.
-fn exchange(cpus: &[usize], load: &[u32]) -> Option<(usize, usize)> {
+/// From a CPU with a task more than others have to the next of those. Where several have one more, each turn
+/// begins to look a CPU further on: or else the first ones would pass theirs round among them, and the last
+/// would keep it.
+fn exchange(cpus: &[usize], load: &[u32], turn: usize) -> Option<(usize, usize)> {
     let most = cpus.iter().map(|&cpu| load[cpu]).max().filter(|&most| most > 1)?;
-    let at = cpus.iter().position(|&cpu| load[cpu] == most)?;
+    let begin = turn % cpus.len();
+    let at = (begin..cpus.len()).chain(0..begin).find(|&at| load[cpus[at]] == most)?;
     let after = cpus[at + 1..].iter().chain(&cpus[..at]);
     let to = after.copied().find(|&cpu| load[cpu] + 1 == most)?;
     Some((cpus[at], to))
@@ -373,6 +377,23 @@ mod tests {
         assert_eq!(had, [2, 3, 0, 1]);
         assert_eq!(Fair.rotate(&domains, &load, 0), []);
         assert_eq!(Fair6.rotate(&domains, &[2; 8], 0), [], "all have as many");
+    }
+
+    /// Six threads on four CPUs: a third of them waits, and each as long as any other.
+    #[test]
+    fn of_6_12_each_cpu_has_one_of_two_surplus_tasks_as_often() {
+        for first in [[2, 2, 1, 1], [1, 2, 1, 2], [2, 1, 1, 2], [1, 1, 2, 2]] {
+            let domains = machine(1, 4);
+            let mut load = first.to_vec();
+            let mut had = [0; 4];
+            for round in 0..400 * EXCHANGE_ROUNDS {
+                for (from, to) in Fair6.rotate(&domains, &load, round) {
+                    (load[from], load[to]) = (load[from] - 1, load[to] + 1);
+                    (0..4).for_each(|cpu| had[cpu] += u32::from(load[cpu] == 2));
+                }
+            }
+            assert!(had.iter().all(|had| (195..=205).contains(had)), "{first:?}: {had:?}");
+        }
     }
 
     #[test]

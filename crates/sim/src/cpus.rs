@@ -214,11 +214,13 @@ impl Sim {
         }
     }
 
-    /// Two tasks change places, in one step: no CPU idles meanwhile, so none pulls.
+    /// Two tasks change places, in one step: no CPU idles meanwhile, so none pulls. Nothing happens unless
+    /// each may run where the other is, as `migrate_swap_stop` has it.
     pub(crate) fn swap(&mut self, t: usize, other: usize, why: Cause) {
         let is_runnable = |t: usize| matches!(self.tasks[t].state, State::Running | State::Waiting);
         let (here, there) = (self.tasks[t].cpu, self.tasks[other].cpu);
-        if here == there || !is_runnable(t) || !is_runnable(other) {
+        let may = self.allows(t, there) && self.allows(other, here);
+        if here == there || !may || !is_runnable(t) || !is_runnable(other) {
             return;
         }
         self.take_off(t);

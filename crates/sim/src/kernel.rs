@@ -198,10 +198,14 @@ impl Sim {
     pub(crate) fn tick(&mut self, t: usize) {
         let Some(mut balancing) = self.options.balancing.take() else { return };
         let id = self.rest[t].id;
-        if let Some(bytes) = balancing.scan(id, self)
-            && self.arm(t, bytes)
-        {
-            balancing.pass_ended(self.processes[self.tasks[t].process].id, self);
+        if let Some(bytes) = balancing.scan(id, self) {
+            let process = &self.processes[self.tasks[t].process];
+            let process_id = process.id;
+            if !process.hinting_faults {
+                balancing.nothing_to_scan(process_id, self);
+            } else if self.arm(t, bytes) {
+                balancing.pass_ended(process_id, self);
+            }
         }
         let wanted = balancing.place(id, self);
         self.options.balancing = Some(balancing);
@@ -218,9 +222,6 @@ impl Sim {
     fn arm(&mut self, t: usize, bytes: Bytes) -> bool {
         let small = !self.options.huge_pages;
         let process = &mut self.processes[self.tasks[t].process];
-        if !process.hinting_faults {
-            return false;
-        }
         let left = process.blocks.len() - process.scan_at;
         let blocks = (bytes.0.div_ceil(BLOCK_BYTES) as usize).min(left);
         let scanned = process.scan_at..process.scan_at + blocks;

@@ -211,6 +211,10 @@ impl Balancing for Autonuma {
         }
     }
 
+    fn nothing_to_scan(&mut self, _: ProcessId, view: &dyn View) {
+        self.scanner.passed_over(view.now());
+    }
+
     fn process_ended(&mut self, id: ProcessId, view: &dyn View) {
         self.scanner.forget(id, view.now());
         self.processes.remove(&id);
@@ -301,6 +305,21 @@ mod tests {
         let why = Cause::Weight { whose: Whose::Task, there: 1000, here: 0 };
         assert_eq!(moves(false), Some((TaskMove::Swap(id(3)), why)));
         assert_eq!(moves(true), Some((TaskMove::To(CpuId(2)), why)));
+    }
+
+    #[test]
+    fn the_scanner_does_not_stay_with_a_process_of_which_it_can_arm_nothing() {
+        let mut world = World::new([Some(1), None, None, None]);
+        let mut autonuma = Autonuma::new(Switches::default());
+        let process = world.process_of(id(1));
+        let scan = |autonuma: &mut Autonuma, world: &World| autonuma.scan(id(1), world);
+        world.now = Nanos(5_000_000_000);
+        assert_eq!(scan(&mut autonuma, &world), Some(STEP));
+        autonuma.nothing_to_scan(process, &world);
+        // It was the only one: a rest, and no pass over its memory that would age what is known of it.
+        world.now = Nanos(5_200_000_000);
+        assert_eq!(scan(&mut autonuma, &world), None);
+        assert!(!autonuma.processes.contains_key(&process));
     }
 
     #[test]

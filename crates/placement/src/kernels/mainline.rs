@@ -33,7 +33,7 @@ use super::scan::{DEFAULT, ScanClock, bounds};
 mod group;
 mod search;
 
-use group::{Faults, Group, Links, add, both, weight};
+use group::{Faults, Group, Links, add, both, preferred, weight};
 
 /// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
 const SLOTS: u64 = 10;
@@ -265,7 +265,8 @@ impl Mainline {
         task.placed = (ran, now);
         let shared: u64 = task.mem_new.iter().map(|faults| faults[0]).sum();
         let private: u64 = task.mem_new.iter().map(|faults| faults[1]).sum();
-        let all = u128::from(shared + private + 1);
+        // All that are counted by locality: those of earlier passes too, while these are kept.
+        let all = u128::from(task.locality[0] + task.locality[1] + 1);
         let before = (task.mem.clone(), task.cpu.clone());
         for node in 0..task.mem.len() {
             for kind in 0..2 {
@@ -279,6 +280,7 @@ impl Mainline {
         }
         let after = (task.mem.clone(), task.cpu.clone());
         let group = task.group.and_then(|group| self.groups.get_mut(&group));
+        let is_group = group.is_some();
         let faults = match group {
             Some(group) => {
                 group.take(&before.0, &before.1);
@@ -289,13 +291,16 @@ impl Mainline {
             }
             None => after.0,
         };
-        let best = (0..faults.len()).max_by_key(|&node| (both(&faults, node), usize::MAX - node));
-        let best = best.filter(|&node| both(&faults, node) > 0);
+        let topology = view.topology();
+        let links = *self.links.get_or_init(|| Links::of(topology));
+        let best = preferred(&faults, is_group, links, topology);
         self.tasks.entry(id).and_modify(|task| task.preferred = best.or(task.preferred));
         self.pace(id, shared, private, view);
     }
 
-    /// The next scan comes later while faults are local or private, sooner while they are not.
+    /// The next scan comes later while faults are local or private, sooner while they are not, as
+    /// `update_task_scan_period` has it (6.12). Where there was nothing to tell by, or a page that was to come
+    /// could not, it comes half as often, and what was counted is kept: so after a failure ever more seldom.
     fn pace(&mut self, id: TaskId, shared: u64, private: u64, view: &dyn View) {
         let (min, longest) = bounds(view.resident(view.process_of(id)), self.periods);
         let group = self.tasks.get(&id).and_then(|task| self.group_of(task));
@@ -307,14 +312,15 @@ impl Mainline {
         });
         let max = Nanos(longest.0.max(for_group).max(min.0));
         let task = self.task(id, view);
-        let [remote, local, failed] = std::mem::take(&mut task.locality);
+        let [remote, local, failed] = task.locality;
         let period = task.period.0;
         let next = if local + shared == 0 || failed > 0 {
             period * 2
         } else {
+            task.locality = [0; 3];
             let slot = period.div_ceil(SLOTS);
-            let private = private * SLOTS / (private + shared + 1);
-            let local = local * SLOTS / (local + remote + 1);
+            let private = private * SLOTS / (private + shared).max(1);
+            let local = local * SLOTS / (local + remote).max(1);
             let more = |ratio: u64| (ratio - THRESHOLD).max(1) * slot;
             if private >= THRESHOLD {
                 period + more(private)

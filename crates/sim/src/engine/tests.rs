@@ -1,6 +1,9 @@
 //! Worked examples and properties of whole runs.
 
-use numaherd_model::{Balancing, Cause};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use numaherd_model::{Balancing, Cause, CpuId};
 
 use super::*;
 use crate::Tie;
@@ -286,6 +289,58 @@ fn faults_bring_memory_home_and_cost_time() {
     assert!(run.kernel_seconds > 0.0 && run.seconds < off.seconds);
 }
 
+/// Balancing that scans at every tick and keeps whose passes ended, and of whom nothing could be armed.
+struct Scans {
+    ended: Rc<RefCell<[Vec<u32>; 2]>>,
+}
+
+impl Balancing for Scans {
+    fn name(&self) -> &'static str {
+        "scans"
+    }
+    fn pages(&self) -> numaherd_model::PageHandling {
+        Grabs.pages()
+    }
+    fn scan(&mut self, _: TaskId, _: &dyn numaherd_model::View) -> Option<numaherd_model::Bytes> {
+        Some(numaherd_model::Bytes(16 << 20))
+    }
+    fn pass_ended(&mut self, process: ProcessId, _: &dyn numaherd_model::View) {
+        self.ended.borrow_mut()[0].push(process.tgid);
+    }
+    fn nothing_to_scan(&mut self, process: ProcessId, _: &dyn numaherd_model::View) {
+        self.ended.borrow_mut()[1].push(process.tgid);
+    }
+    fn on_fault(
+        &mut self,
+        _: &numaherd_model::Touch,
+        _: &dyn numaherd_model::View,
+    ) -> Option<(numaherd_model::NodeId, Cause)> {
+        None
+    }
+}
+
+/// Otherwise a scanner that goes from process to process would wait for the end of that pass for ever.
+#[test]
+fn a_scan_of_a_process_without_hinting_faults_is_told_and_ends_no_pass() {
+    let process = |more: &str| {
+        format!(
+            "[[process]]\nthreads = 1\nmemory_mib = 16\n{more}[[process.phase]]\n\
+             memory = \"slice\"\ntimes = 20\n"
+        )
+    };
+    let text = format!("title = \"t\"\n{}{}", process("hinting_faults = false\n"), process(""));
+    let workload = Workload::parse("t", "t", &text).unwrap();
+    let ended = Rc::new(RefCell::new([vec![], vec![]]));
+    let scans: Box<dyn Balancing> = Box::new(Scans { ended: Rc::clone(&ended) });
+    let options = Options { balancing: Some(scans), ..options(Tie::Free) };
+    let mut sim = Sim::new(&small(), &workload, options).unwrap();
+    let [without, with] = [0, 1].map(|p| sim.processes[p].id.tgid);
+    sim.finish();
+    let [passes, nothing] = &*ended.borrow();
+    assert!(!passes.is_empty() && passes.iter().all(|tgid| *tgid == with), "{passes:?}");
+    assert!(!nothing.is_empty() && nothing.iter().all(|tgid| *tgid == without), "{nothing:?}");
+}
+
 /// Balancing that has the running task change places with whoever runs on another CPU, or go
 /// there if nobody does, at every tick; and, if it grabs, moves pages as [`Grabs`] does.
 struct Swaps {
@@ -335,6 +390,25 @@ fn tasks_that_change_places_in_the_middle_of_a_block_go_on_with_it() {
     assert!((run.bytes / workload.bytes(4) - 1.0).abs() < 1e-9, "{run:?}");
     // All memory is on node 0; each thread is near it half of the time, as two of four always are.
     assert!((0.35..0.65).contains(&(run.local_share)), "{run:?}");
+}
+
+#[test]
+fn a_task_that_may_run_on_one_cpu_only_does_not_change_places() {
+    let swaps = Swaps { grabs: false };
+    let swaps = Options { balancing: Some(Box::new(swaps)), ..options(Tie::Free) };
+    let mut sim = Sim::new(&small(), &slices(4, 32, 400), swaps).unwrap();
+    let at = sim.tasks[0].cpu;
+    sim.rest[0].allowed = [CpuId(at as u32)].into_iter().collect();
+    let mut until = 0;
+    // Neither when it asks nor when the one across does, while all four CPUs are busy.
+    while sim.advance(Nanos(until)) && sim.left == 4 {
+        assert_eq!(sim.tasks[0].cpu, at, "after {until} ns");
+        until += 10_000_000;
+    }
+    assert!(until > 1_000_000_000);
+    // The other two did.
+    let run = sim.finish();
+    assert!(run.task_moves > 50, "{run:?}");
 }
 
 #[test]

@@ -57,6 +57,12 @@ impl Scanner {
         self.go_on(now);
     }
 
+    /// Nothing of a process can be armed, and the scanner walks past it: the whole step goes to the next.
+    pub(super) fn passed_over(&mut self, now: Nanos) {
+        self.next = self.due;
+        self.go_on(now);
+    }
+
     /// A process is no more.
     pub(super) fn forget(&mut self, process: ProcessId, now: Nanos) {
         if self.current == Some(process) {
@@ -129,6 +135,16 @@ mod tests {
         let at_once = (0..5).filter(|_| scanner.is_due(process(1), ms(5560))).count();
         assert_eq!(at_once, 2);
         assert!(!scanner.is_due(process(1), ms(5659)) && scanner.is_due(process(1), ms(5660)));
+    }
+
+    #[test]
+    fn a_process_of_which_nothing_can_be_armed_takes_no_step() {
+        let mut scanner = Scanner::resting();
+        assert!(scanner.is_due(process(1), ms(5000)) && !scanner.is_due(process(2), ms(5000)));
+        scanner.passed_over(ms(5000));
+        assert!(scanner.is_due(process(2), ms(5000)), "the same step");
+        scanner.passed_over(ms(5000));
+        assert!(!scanner.is_due(process(1), ms(5900)), "both were looked at: a rest");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Faults by node, of a task and of the tasks that share pages with it.
 
+use std::cmp::Reverse;
+
 use numaherd_model::{NodeId, Topology};
 
 /// A node is active if it sees more than a third of the faults of the busiest. Published.
@@ -120,6 +122,31 @@ pub(super) fn weight(
     i64::try_from(score / all).unwrap_or(i64::MAX)
 }
 
+/// The node on which a task with these faults, its own or its group's, would rather be: where most are, and if
+/// that has no CPUs the nearest that has (`numa_nearest_node`). In a mesh a group's faults on near nodes count
+/// too, as [`weight`] has them (`preferred_group_nid`). The first of equals. As in 6.12.
+pub(super) fn preferred(
+    faults: &Faults,
+    is_group: bool,
+    links: Links,
+    topology: &Topology,
+) -> Option<usize> {
+    let nodes = &topology.nodes;
+    let most = (0..nodes.len()).max_by_key(|&node| (both(faults, node), Reverse(node)))?;
+    if both(faults, most) == 0 {
+        return None;
+    }
+    let with_cpus = || (0..nodes.len()).filter(|&node| !nodes[node].cpus.is_empty());
+    let distance = |node: usize| topology.distance(nodes[most].id, nodes[node].id);
+    let nearest = with_cpus().min_by_key(|&node| (node != most, distance(node), node));
+    if !is_group || links.shape != Shape::Mesh {
+        return nearest;
+    }
+    let score = |node: usize| weight(faults, node, (links, links.farthest), topology);
+    let best = with_cpus().max_by_key(|&node| (score(node), Reverse(node)));
+    best.filter(|&node| score(node) > 0).or(nearest)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -152,6 +179,31 @@ mod tests {
         let faults = vec![[0, 40], [0, 20], [0, 40]];
         assert_eq!(weight(&faults, 1, (links, 20), &row), 600);
         assert_eq!(weight(&faults, 0, (links, 20), &row), 500);
+    }
+
+    /// The same three: neither outer node's neighbours weigh as much as the middle one's.
+    #[test]
+    fn in_a_mesh_a_group_would_rather_be_amid_its_memory_and_a_task_alone_where_most_is() {
+        let row = machine(&[&[10, 20, 30], &[20, 10, 20], &[30, 20, 10]]);
+        let links = Links::of(&row);
+        let faults = vec![[0, 40], [0, 20], [0, 40]];
+        assert_eq!(preferred(&faults, true, links, &row), Some(1));
+        assert_eq!(preferred(&faults, false, links, &row), Some(0));
+        assert_eq!(preferred(&vec![[0, 0]; 3], true, links, &row), None);
+        // All are as far, so where most is.
+        let even = machine(&[&[10, 20, 20], &[20, 10, 20], &[20, 20, 10]]);
+        assert_eq!(preferred(&faults, true, Links::of(&even), &even), Some(0));
+    }
+
+    #[test]
+    fn nobody_would_rather_be_where_there_are_no_cpus() {
+        let mut topology = machine(&[&[10, 21, 30], &[21, 10, 20], &[30, 20, 10]]);
+        topology.nodes[2].cpus = [].into_iter().collect();
+        let links = Links::of(&topology);
+        for is_group in [false, true] {
+            let near = preferred(&vec![[0, 10], [0, 0], [0, 90]], is_group, links, &topology);
+            assert_eq!(near, Some(1), "the nearest to the node with most");
+        }
     }
 
     #[test]

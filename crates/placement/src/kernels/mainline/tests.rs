@@ -64,22 +64,25 @@ fn scans_come_seldom_once_faults_are_local_and_often_while_they_are_not() {
     let mut world = World::new([Some(1), None, Some(2), None]);
     let mut mainline = Mainline::new(Switches::default());
     let period = |mainline: &Mainline, tid| mainline.tasks[&id(tid)].period.0 / 1_000_000;
-    // 1 GiB: 250 ms at first. All private: 10 × 4096 / 4097 = 9 slots of 10, so two slots more.
+    // 1 GiB: 250 ms at first. All private: 10 slots of 10, so three slots more.
     pass(&mut mainline, &world, &[(1, 0)]);
     world.now = Nanos(1_000_000_000);
     mainline.place(id(1), &world);
-    assert_eq!(period(&mainline, 1), 300);
+    assert_eq!(period(&mainline, 1), 325);
+    assert_eq!(mainline.tasks[&id(1)].locality, [0; 3]);
     // A page of its own that comes from afar, and none that was near: twice as long.
     mainline.on_fault(&world.touch(1, 1, Some((1, 0))), &world);
     mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
     world.now = Nanos(2_000_000_000);
     mainline.place(id(1), &world);
-    assert_eq!(period(&mainline, 1), 600);
+    assert_eq!(period(&mainline, 1), 650);
+    // Nothing told by which to pace: what was counted is kept.
+    assert_eq!(mainline.tasks[&id(1)].locality, [512, 0, 0]);
     // It is placed in faults only.
     mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
     world.now = Nanos(3_000_000_000);
     mainline.place(id(1), &world);
-    assert_eq!(period(&mainline, 1), 600);
+    assert_eq!(period(&mainline, 1), 650);
 }
 
 #[test]
@@ -99,6 +102,30 @@ fn after_a_move_that_failed_scans_come_half_as_often_and_the_page_counts_where_i
     let task = &mainline.tasks[&id(1)];
     assert_eq!(task.period.0 / 1_000_000, 500);
     assert_eq!([both(&task.mem, 0), both(&task.mem, 1)], [512, 512]);
+    // The kernel keeps that a move failed: half as often again, though all was local since.
+    mainline.on_fault(&world.touch(1, 0, Some((1, 0))), &world);
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(2_000_000_000);
+    mainline.place(id(1), &world);
+    let task = &mainline.tasks[&id(1)];
+    assert_eq!((task.period.0 / 1_000_000, task.locality), (1000, [512, 1024, 512]));
+}
+
+#[test]
+fn seven_faults_of_ten_are_enough_for_scans_to_come_later() {
+    let mut world = World::new([Some(1), Some(3), Some(2), None]);
+    let mut mainline = Mainline::new(Switches { groups: false, ..Switches::default() });
+    // 7 of 10 are on its own node, and all are shared.
+    for home in [0, 0, 0, 0, 0, 0, 0, 1, 1, 1] {
+        let touch = world.touch(1, home, Some((3, 1)));
+        let (node, home) = (index_of(&world, touch.node), home as usize);
+        mainline.count(&touch, node, (home, home), &world);
+    }
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(1_000_000_000);
+    mainline.place(id(1), &world);
+    // One slot of ten later: 250 ms at first.
+    assert_eq!(mainline.tasks[&id(1)].period.0 / 1_000_000, 275);
 }
 
 /// The kernel asks whether the node is active on which the page is after all.
