@@ -130,7 +130,7 @@ fn the_documentation_s_rt_app_file_runs() {
     let again = [&again[..], &["--against", &earlier]].concat();
     assert!(run(&mut numaherd(&again)).ends_with(0).json()["against"].is_object());
     let less = [&again[..], &["--loops", "2"]].concat();
-    run(&mut numaherd(&less)).refuses(1, &["--threads 8 --loops 2", "do not compare"]);
+    run(&mut numaherd(&less)).refuses(1, &["--threads 9 --loops 2", "do not compare"]);
     let [trace, nodes] = ["t.json", "n.html"].map(|name| dir.path().join(name));
     let shown = [&trace, &nodes].map(|path| path.display().to_string());
     let one = ["simulate", &path, "--machine", "2x4", "--placement", "herd"];
