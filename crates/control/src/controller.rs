@@ -49,11 +49,7 @@ impl Turn {
     /// Whether a task was placed or memory moved.
     #[must_use]
     pub fn changed(&self) -> bool {
-        let placed = |(action, outcome): (&Action, &Outcome)| {
-            let places = matches!(action, Action::PlaceTask { .. });
-            places && !matches!(outcome, Outcome::Skipped(_))
-        };
-        self.moved().0 > 0 || self.plan.actions.iter().zip(&self.outcomes).any(placed)
+        self.done().any(|action| !matches!(action, Action::ReleaseTask { .. }))
     }
 
     /// Whether all has converged, and not just because all have just begun, and may be about to start others.
@@ -83,13 +79,19 @@ impl Turn {
         local && old && self.plan.actions.is_empty()
     }
 
-    /// Whether anything was done. Pages of which all stayed were only asked for.
+    /// Whether anything was done.
     #[must_use]
     pub fn acted(&self) -> bool {
-        self.plan.actions.iter().zip(&self.outcomes).any(|(action, outcome)| match action {
+        self.done().next().is_some()
+    }
+
+    /// What was done. Pages of which all stayed were only asked for.
+    fn done(&self) -> impl Iterator<Item = &Action> {
+        let done = |(action, outcome): &(&Action, &Outcome)| match action {
             Action::MovePages { .. } => outcome.moved().0 > 0,
             _ => !matches!(outcome, Outcome::Skipped(_)),
-        })
+        };
+        self.plan.actions.iter().zip(&self.outcomes).filter(done).map(|(action, _)| action)
     }
 }
 

@@ -297,15 +297,16 @@ impl Parts<'_> {
         Parts { demand, nodes, to, have, room: demand.room.clone(), least }
     }
 
-    /// Regions (ascending) in the order in which they are asked: those that were seen to change hands first, since others may
-    /// be somebody's own after all, and of either kind as many as have to go by turns along their addresses.
+    /// Regions (ascending) that count, in the order in which they are asked: those that were seen to change hands first, since
+    /// others may be somebody's own after all, and of either kind as many as have to go by turns along their addresses.
     ///
     /// Who sweeps over memory of which one end is here and the other there is at the same node's memory as all who sweep
     /// with it, and the other node's idles meanwhile.
     fn in_order(&self, snapshot: &Snapshot, regions: &[usize]) -> Vec<usize> {
+        let counts = |r: &usize| snapshot.regions[*r].known_pages().0 >= self.least;
         let changed_hands = |r: &usize| snapshot.regions[*r].switches > 0;
         let (surely, others): (Vec<usize>, Vec<usize>) =
-            regions.iter().copied().partition(changed_hands);
+            regions.iter().copied().filter(counts).partition(changed_hands);
         let mut tried = self.clone();
         [surely, others].into_iter().flat_map(|part| tried.by_turns(snapshot, part)).collect()
     }
@@ -313,24 +314,23 @@ impl Parts<'_> {
     /// The same of one kind, which is planned with that.
     fn by_turns(&mut self, snapshot: &Snapshot, regions: Vec<usize>) -> Vec<usize> {
         let at = |r: usize| most_of(&snapshot.regions[r]);
-        let counts = |r: usize| snapshot.regions[r].known_pages().0 >= self.least;
-        let counted: Vec<bool> = regions.iter().map(|&r| counts(r)).collect();
         // Of each node, how many there are, and how many have to go.
         let mut nodes: BTreeMap<Option<NodeId>, (usize, usize)> = BTreeMap::new();
-        for (&r, _) in regions.iter().zip(&counted).filter(|(_, counts)| **counts) {
+        for &r in &regions {
             let (all, go) = nodes.entry(at(r)).or_default();
             *all += 1;
             *go += usize::from(self.next(snapshot, r).is_some());
         }
         let mut passed: BTreeMap<Option<NodeId>, usize> = BTreeMap::new();
-        let is_turn = |&(&r, &counts): &(&usize, &bool)| {
-            let Some((all, go)) = nodes.get(&at(r)).filter(|_| counts) else { return false };
+        let is_turn = |&r: &usize| {
+            let (all, go) = nodes[&at(r)];
             let before = passed.entry(at(r)).or_default();
             *before += 1;
             *before * go / all > (*before - 1) * go / all
         };
-        let (first, then): (Vec<_>, Vec<_>) = regions.iter().zip(&counted).partition(is_turn);
-        first.into_iter().chain(then).map(|(&r, _)| r).collect()
+        let (mut first, then): (Vec<usize>, Vec<usize>) = regions.into_iter().partition(is_turn);
+        first.extend(then);
+        first
     }
 
     /// Where a region goes, and how many pages are expected to move: to the node that has least,

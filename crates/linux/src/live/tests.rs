@@ -4,10 +4,7 @@ use std::cell::RefCell;
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 
-use numaherd_model::{
-    Access, AccessSource, Action, Bytes, Change, CpuId, FaultFlags, Outcome, Pages, Reason,
-    RegionId,
-};
+use numaherd_model::{Access, AccessSource, Action, Bytes, Change, Outcome, Reason, RegionId};
 
 use super::*;
 use crate::process::TaskReader;
@@ -69,16 +66,21 @@ fn nothing_is_remembered_of_processes_that_ended() {
     other.wait().unwrap();
 }
 
-/// Hears nothing, and notes whom it is to watch.
-struct Watched(Rc<RefCell<Vec<u32>>>);
+/// Hears so many faults each time that it is asked, and notes whom it is to watch.
+#[derive(Clone, Default)]
+struct Heard {
+    each: usize,
+    watched: Rc<RefCell<Vec<u32>>>,
+}
 
-impl FaultSource for Watched {
-    fn drain(&mut self, _: &mut Vec<HintingFault>) -> std::io::Result<()> {
+impl FaultSource for Heard {
+    fn drain(&mut self, faults: &mut Vec<HintingFault>) -> std::io::Result<()> {
+        faults.extend(std::iter::repeat_n(silence::tests::fault(0, 0, 0), self.each));
         Ok(())
     }
 
     fn watch(&mut self, tgids: &[u32]) -> std::io::Result<()> {
-        *self.0.borrow_mut() = tgids.to_vec();
+        *self.watched.borrow_mut() = tgids.to_vec();
         Ok(())
     }
 
@@ -91,8 +93,9 @@ impl FaultSource for Watched {
 #[test]
 fn where_nobody_is_left_nobody_is_watched() {
     let (mut child, its) = child("some");
-    let watched = Rc::new(RefCell::new(Vec::new()));
-    let mut machine = looking(vec![its], Some(Box::new(Watched(Rc::clone(&watched)))));
+    let heard = Heard::default();
+    let watched = &heard.watched;
+    let mut machine = looking(vec![its], Some(Box::new(heard.clone())));
     machine.observe(&mut Vec::new()).unwrap();
     assert_eq!(*watched.borrow(), [its.tgid]);
     child.kill().unwrap();
@@ -101,45 +104,16 @@ fn where_nobody_is_left_nobody_is_watched() {
     assert_eq!(*watched.borrow(), [NOBODY]);
     // And where nobody has been there yet.
     watched.borrow_mut().clear();
-    let mut machine = looking(Vec::new(), Some(Box::new(Watched(Rc::clone(&watched)))));
+    let mut machine = looking(Vec::new(), Some(Box::new(heard.clone())));
     assert!(matches!(machine.observe(&mut Vec::new()), Err(WorldError::NoTasks)));
     assert_eq!(*watched.borrow(), [NOBODY]);
-}
-
-/// Hears so many faults each time that it is asked.
-struct Loud(usize);
-
-impl FaultSource for Loud {
-    fn drain(&mut self, faults: &mut Vec<HintingFault>) -> std::io::Result<()> {
-        let fault = HintingFault {
-            time: Nanos(1),
-            tid: 1,
-            tgid: 1,
-            cpu: CpuId(0),
-            memory_node: NodeId(0),
-            pages: Pages(1),
-            flags: FaultFlags(0),
-            address: None,
-            last_cpu: None,
-            last_pid_low8: None,
-        };
-        faults.extend(std::iter::repeat_n(fault, self.0));
-        Ok(())
-    }
-
-    fn watch(&mut self, _: &[u32]) -> std::io::Result<()> {
-        Ok(())
-    }
-
-    fn lost(&self) -> u64 {
-        0
-    }
 }
 
 #[test]
 fn when_enough_was_heard_a_look_is_due_and_no_more_is_taken_until_then() {
     let (mut child, its) = child("loud");
-    let mut machine = looking(vec![its], Some(Box::new(Loud(MOST_HEARD / 2))));
+    let heard = Heard { each: MOST_HEARD / 2, ..Heard::default() };
+    let mut machine = looking(vec![its], Some(Box::new(heard)));
     let heard: Vec<_> =
         (0..3).map(|_| (machine.listen().unwrap().len(), machine.has_heard_enough())).collect();
     assert_eq!(heard, [(MOST_HEARD / 2, false), (MOST_HEARD, true), (MOST_HEARD, true)]);

@@ -65,8 +65,7 @@ pub fn gain(
     if !told.moves() && !misses_more(stalls, told) {
         return Some(0.0);
     }
-    let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
-    let near = stalls.mean(|from, _| distances.between(from, from))?;
+    let [now, near] = far(stalls, distances)?;
     let work = work_after(stalls.waiting, now, distance_after(now, near, told.distances?));
     let [before, after] = told.cpus.map(|permille| permille as f64);
     (after > 0.0).then(|| 1.0 - work * before / after)
@@ -92,9 +91,14 @@ pub fn most(stalls: &Stalls, own_cpus: f64, distances: &Distances<'_>) -> Option
     if own_cpus < OWN * stalls.busy_cpus {
         return None;
     }
-    let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
-    let near = stalls.mean(|from, _| distances.between(from, from))?;
+    let [now, near] = far(stalls, distances)?;
     Some(1.0 - work_after(stalls.waiting, now, near))
+}
+
+/// How far misses go now, on average, and how far they would if all were near.
+fn far(stalls: &Stalls, distances: &Distances<'_>) -> Option<[f64; 2]> {
+    let now = stalls.mean(|from, to| distances.between(from, to)).filter(|now| *now > 0.0)?;
+    Some([now, stalls.mean(|from, _| distances.between(from, from))?])
 }
 
 /// How far misses that go `now` far go afterwards, if evidence says from where to where. Where it takes more to be remote than
