@@ -41,6 +41,8 @@ pub trait View {
     fn running(&self, cpu: CpuId) -> Option<TaskId>;
     /// Runnable tasks of a CPU, the running one included.
     fn load(&self, cpu: CpuId) -> u32;
+    /// Runnable tasks of a CPU, the running one first.
+    fn runnable(&self, cpu: CpuId) -> Vec<TaskId>;
     /// The CPU a task runs on or waits for; `None` if it sleeps or is gone.
     fn cpu_of(&self, task: TaskId) -> Option<CpuId>;
     /// A task's process.
@@ -73,10 +75,14 @@ pub enum TaskMove {
 pub enum Pull {
     /// First it looks for a task that belongs there.
     Wanted,
-    /// A CPU that idles takes any.
+    /// A CPU idles.
     Idle,
+    /// A CPU has just run out of tasks.
+    NewIdle,
     /// Queues are evened.
     Busy,
+    /// So they are, and the task is running.
+    Running,
 }
 
 /// How often a kernel looks for faults, and at how much at a time: its knobs.
@@ -129,6 +135,12 @@ pub trait Balancing {
     /// The task's process was to be scanned, and none of its memory ever takes hinting faults: nothing was
     /// armed, and no pass ended.
     fn nothing_to_scan(&mut self, _process: ProcessId, _view: &dyn View) {}
+
+    /// A task has come to a CPU of another node, whoever sent it there.
+    fn moved(&mut self, _task: TaskId, _from: NodeId, _to: NodeId, _view: &dyn View) {}
+
+    /// A task is no more.
+    fn task_ended(&mut self, _task: TaskId) {}
 
     /// The process is no more.
     fn process_ended(&mut self, _process: ProcessId, _view: &dyn View) {}

@@ -89,7 +89,19 @@ impl Sim {
         let lead = task.vruntime.saturating_sub(self.queues[from].floor());
         task.vruntime = floor + lead.min(self.queues[to].turn_ns());
         self.queues[to].push(t, task.vruntime);
+        self.came(t, from);
         self.dispatch(to);
+    }
+
+    /// The kernel's NUMA balancing learns of a task that is on another node than it was on that CPU.
+    fn came(&mut self, t: usize, from: usize) {
+        let [from, to] = [from, self.tasks[t].cpu].map(|cpu| self.node_id(self.node_of[cpu]));
+        if from != to
+            && let Some(mut balancing) = self.options.balancing.take()
+        {
+            balancing.moved(self.rest[t].id, from, to, self);
+            self.options.balancing = Some(balancing);
+        }
     }
 
     fn note_sent(&mut self, t: usize, to: usize, other: Option<usize>, why: Cause) {
@@ -155,7 +167,7 @@ impl Sim {
         let next = self.queues[cpu].pop();
         let Some((t, _)) = next else {
             let from = self.options.scheduling.newidle(&self.domains, &self.load, cpu);
-            if let Some(t) = from.and_then(|from| self.detach(from, cpu, Some(Pull::Idle))) {
+            if let Some(t) = from.and_then(|from| self.detach(from, cpu, Some(Pull::NewIdle))) {
                 self.arrive(t, cpu, Some(Cause::IdlePull));
             }
             return;
@@ -209,7 +221,10 @@ impl Sim {
                 self.arrive(t, to, why);
                 self.dispatch(from);
             }
-            State::Asleep if self.tasks[t].begun => self.tasks[t].cpu = to,
+            State::Asleep if self.tasks[t].begun => {
+                self.tasks[t].cpu = to;
+                self.came(t, from);
+            }
             _ => {}
         }
     }
@@ -259,7 +274,7 @@ impl Sim {
                 && self.tasks[t].move_to.is_none()
                 && self.allows(t, to)
             {
-                if forced || self.may_move(t, to, Pull::Busy) {
+                if forced || self.may_move(t, to, Pull::Running) {
                     self.tasks[t].move_to = Some(to as u16);
                 } else {
                     vetoed = true;

@@ -298,6 +298,12 @@ impl View for Sim {
         self.load[cpu.0 as usize]
     }
 
+    fn runnable(&self, cpu: CpuId) -> Vec<TaskId> {
+        let waiting = self.queues[cpu.0 as usize].iter().map(|(t, _)| t);
+        let all = self.running[cpu.0 as usize].into_iter().chain(waiting);
+        all.map(|t| self.rest[t].id).collect()
+    }
+
     fn cpu_of(&self, task: TaskId) -> Option<CpuId> {
         let task = &self.tasks[task.tid as usize - 1];
         let runnable = matches!(task.state, State::Running | State::Waiting);

@@ -275,8 +275,10 @@ impl Balancing for Autonuma {
         let Some(selected) = self.selected(id) else { return true };
         let belongs = selected == index_of(view, to);
         match pull {
-            Pull::Wanted | Pull::Busy => belongs,
-            Pull::Idle => belongs || !self.switches.of_march || self.is_settled(selected, view),
+            Pull::Wanted | Pull::Busy | Pull::Running => belongs,
+            Pull::Idle | Pull::NewIdle => {
+                belongs || !self.switches.of_march || self.is_settled(selected, view)
+            }
         }
     }
 }

@@ -13,6 +13,7 @@
 //! | module | owns |
 //! |---|---|
 //! | [`group`] | faults of tasks that share pages |
+//! | [`pace`] | how often a task scans |
 //! | [`search`] | where a task goes |
 //!
 //! Not modelled: the limit of a scan's own CPU time, which threads touch which mapping, tiering,
@@ -23,21 +24,18 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use numaherd_model::{
-    Balancing, Bytes, Cause, Nanos, NodeId, PageHandling, ProcessId, Pull, ScanPeriods, TaskId,
-    TaskMove, Touch, View,
+    Balancing, Bytes, Cause, CpuId, Nanos, NodeId, PageHandling, ProcessId, Pull, ScanPeriods,
+    TaskId, TaskMove, Touch, View,
 };
 
 use super::index_of;
 use super::scan::{DEFAULT, ScanClock, bounds};
 
 mod group;
+mod pace;
 mod search;
 
 use group::{Faults, Group, Links, add, both, preferred, weight};
-
-/// Slots of a scan period by which it changes, and those of 10 faults that keep it. Published.
-const SLOTS: u64 = 10;
-const THRESHOLD: u64 = 7;
 
 /// Passes in which every mapping is scanned, touched or not. Published (6.4).
 const WHOLE_PASSES: u64 = 2;
@@ -298,39 +296,13 @@ impl Mainline {
         self.pace(id, shared, private, view);
     }
 
-    /// The next scan comes later while faults are local or private, sooner while they are not, as
-    /// `update_task_scan_period` has it (6.12). Where there was nothing to tell by, or a page that was to come
-    /// could not, it comes half as often, and what was counted is kept: so after a failure ever more seldom.
-    fn pace(&mut self, id: TaskId, shared: u64, private: u64, view: &dyn View) {
-        let (min, longest) = bounds(view.resident(view.process_of(id)), self.periods);
-        let group = self.tasks.get(&id).and_then(|task| self.group_of(task));
-        let for_group = group.map_or(0, |group| {
-            let total = |kind: usize| -> u64 { group.mem.iter().map(|f| f[kind]).sum() };
-            let (shared, private) = (total(0), total(1));
-            let scaled: u64 = longest.0 * group.members;
-            (u128::from(scaled) * u128::from(shared + 1) / u128::from(private + shared + 1)) as u64
-        });
-        let max = Nanos(longest.0.max(for_group).max(min.0));
-        let task = self.task(id, view);
-        let [remote, local, failed] = task.locality;
-        let period = task.period.0;
-        let next = if local + shared == 0 || failed > 0 {
-            period * 2
-        } else {
-            task.locality = [0; 3];
-            let slot = period.div_ceil(SLOTS);
-            let private = private * SLOTS / (private + shared).max(1);
-            let local = local * SLOTS / (local + remote).max(1);
-            let more = |ratio: u64| (ratio - THRESHOLD).max(1) * slot;
-            if private >= THRESHOLD {
-                period + more(private)
-            } else if local >= THRESHOLD {
-                period + more(local)
-            } else {
-                period.saturating_sub((THRESHOLD - local.max(private)) * slot)
-            }
-        };
-        task.period = Nanos(next.clamp(min.0, max.0));
+    /// Tasks of the CPU that are on the node they prefer.
+    fn preferring(&self, cpu: CpuId, view: &dyn View) -> usize {
+        let node = index_of(view, view.node_of(cpu));
+        let tasks = view.runnable(cpu).into_iter();
+        tasks
+            .filter(|id| self.tasks.get(id).is_some_and(|task| task.preferred == Some(node)))
+            .count()
     }
 
     /// What the task, and its group, gain from a move: shares of their faults, per mille; near nodes count in part.
@@ -438,13 +410,46 @@ impl Balancing for Mainline {
         self.migrate(id, view)
     }
 
+    fn moved(&mut self, id: TaskId, from: NodeId, to: NodeId, view: &dyn View) {
+        let Some(task) = self.tasks.get(&id).filter(|_| self.on) else { return };
+        let [from, to] = [from, to].map(|node| index_of(view, node));
+        // Before it was placed once it begins anew wherever it goes.
+        let leaves = task.preferred.is_none_or(|preferred| preferred == from && preferred != to);
+        if leaves || task.pass == 0 {
+            let (min, _) = bounds(view.resident(view.process_of(id)), self.periods);
+            let period = self.first_period(task, min);
+            self.task(id, view).period = period;
+        }
+    }
+
+    fn task_ended(&mut self, id: TaskId) {
+        let Some(task) = self.tasks.remove(&id) else { return };
+        if let Some(group) = task.group.and_then(|group| self.groups.get_mut(&group)) {
+            group.take(&task.mem, &task.cpu);
+            self.groups.retain(|_, group| group.members > 0);
+        }
+    }
+
+    /// As `can_migrate_task` and `migrate_degrades_locality` have it (6.12).
     fn may_move(&self, id: TaskId, from: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
-        // A CPU that idles is worse than a task that is farther from its memory.
-        let Some(task) = self.tasks.get(&id).filter(|_| pull == Pull::Busy) else { return true };
+        let Some(task) = self.tasks.get(&id).filter(|_| self.on) else { return true };
+        let at = task.preferred;
         let (from, to) = (index_of(view, from), index_of(view, to));
+        // It goes through a queue once, and does not look for those first that would rather be there.
+        if pull == Pull::Wanted {
+            return false;
+        }
+        if at == Some(from) && pull != Pull::Running {
+            // Where all prefer the node that they are on somebody has to go.
+            let cpu = view.cpu_of(id);
+            return cpu.is_some_and(|cpu| view.load(cpu) as usize <= self.preferring(cpu, view));
+        }
+        // A CPU that idles is worse than a task that is farther from its memory.
+        if at == Some(to) || pull == Pull::Idle {
+            return true;
+        }
         let (alone, together) = self.gains(task, from, to, view);
-        let gain = if task.group.is_some() { together } else { alone };
-        task.preferred == Some(to) || task.preferred != Some(from) && gain >= 0
+        at != Some(from) && if task.group.is_some() { together >= 0 } else { alone >= 0 }
     }
 }
 

@@ -61,6 +61,11 @@ impl ScanClock {
         *next = Nanos(now.0 + pieces * period.0);
         pieces
     }
+
+    /// Nobody scans the process before then.
+    pub fn put_off(&mut self, process: ProcessId, until: Nanos) {
+        self.next.insert(process, until);
+    }
 }
 
 /// The scan period that keeps a pass over a process's memory within the bounds: the more memory,

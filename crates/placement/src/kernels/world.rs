@@ -9,6 +9,8 @@ pub(super) struct World {
     pub(super) now: Nanos,
     /// Who runs on each CPU.
     pub(super) cpus: [Option<u32>; 4],
+    /// Who waits for it.
+    pub(super) waiting: [Vec<u32>; 4],
 }
 
 pub(super) fn id(tid: u32) -> TaskId {
@@ -17,7 +19,12 @@ pub(super) fn id(tid: u32) -> TaskId {
 
 impl World {
     pub(super) fn new(cpus: [Option<u32>; 4]) -> World {
-        World { topology: Scene::even(2, 2).snapshot().topology, now: Nanos(0), cpus }
+        World {
+            topology: Scene::even(2, 2).snapshot().topology,
+            now: Nanos(0),
+            cpus,
+            waiting: Default::default(),
+        }
     }
 
     /// A touch of a page of node `home` by the task on a CPU, after another task.
@@ -51,10 +58,16 @@ impl View for World {
         self.cpus[cpu.0 as usize].map(id)
     }
     fn load(&self, cpu: CpuId) -> u32 {
-        u32::from(self.cpus[cpu.0 as usize].is_some())
+        self.runnable(cpu).len() as u32
+    }
+    fn runnable(&self, cpu: CpuId) -> Vec<TaskId> {
+        self.running(cpu)
+            .into_iter()
+            .chain(self.waiting[cpu.0 as usize].iter().map(|&tid| id(tid)))
+            .collect()
     }
     fn cpu_of(&self, task: TaskId) -> Option<CpuId> {
-        let at = self.cpus.iter().position(|tid| *tid == Some(task.tid))?;
+        let at = (0..4).position(|at| self.runnable(CpuId(at)).contains(&task))?;
         Some(CpuId(at as u32))
     }
     fn process_of(&self, _: TaskId) -> ProcessId {

@@ -354,6 +354,9 @@ impl Sim {
         self.left -= 1;
         let (ns, task) = (self.now, t as u32 + 1);
         self.note(TraceEvent::Ended { ns, task });
+        if let Some(balancing) = &mut self.options.balancing {
+            balancing.task_ended(self.rest[t].id);
+        }
         let p = self.tasks[t].process;
         self.processes[p].alive -= 1;
         if self.processes[p].alive == 0 {

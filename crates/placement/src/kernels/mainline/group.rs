@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use numaherd_model::{NodeId, Topology};
+use numaherd_model::{Nanos, NodeId, Topology};
 
 /// A node is active if it sees more than a third of the faults of the busiest. Published.
 const ACTIVE_FRACTION: u64 = 3;
@@ -33,6 +33,14 @@ impl Group {
     pub(super) fn active(&self) -> Vec<bool> {
         let most = (0..self.cpu.len()).map(|node| both(&self.cpu, node)).max().unwrap_or(0);
         (0..self.cpu.len()).map(|node| both(&self.cpu, node) * ACTIVE_FRACTION > most).collect()
+    }
+
+    /// A period times as many as are members, of which the part by which their faults are shared.
+    pub(super) fn stretch(&self, period: Nanos) -> u64 {
+        let total = |kind: usize| -> u64 { self.mem.iter().map(|faults| faults[kind]).sum() };
+        let (shared, private) = (total(0), total(1));
+        let all = u128::from(period.0) * u128::from(self.members);
+        (all * u128::from(shared + 1) / u128::from(private + shared + 1)) as u64
     }
 
     /// A member leaves with its faults.

@@ -184,3 +184,118 @@ fn tasks_that_share_pages_become_one_group() {
     apart.on_fault(&world.touch(1, 0, Some((3, 1))), &world);
     assert!(apart.groups.is_empty());
 }
+
+/// A world in which task 5 waits behind task 1, and what each of them prefers.
+fn queue(prefer: [Option<usize>; 2]) -> (World, Mainline) {
+    let mut world = World::new([Some(1), Some(3), Some(2), Some(4)]);
+    world.waiting[0] = vec![5];
+    let mut mainline = Mainline::new(Switches::default());
+    for (tid, preferred) in [1, 5].into_iter().zip(prefer) {
+        mainline.task(id(tid), &world).preferred = preferred;
+    }
+    (world, mainline)
+}
+
+#[test]
+fn a_task_on_its_preferred_node_is_not_taken_before_others_of_its_queue_are() {
+    let goes = |prefer, pull| {
+        let (world, mainline) = queue(prefer);
+        mainline.may_move(id(5), NodeId(0), NodeId(1), pull, &world)
+    };
+    let pulls = [Pull::Idle, Pull::NewIdle, Pull::Busy];
+    // Task 1 would as well be elsewhere; where both would rather stay one has to go.
+    assert_eq!(pulls.map(|pull| goes([None, Some(0)], pull)), [false; 3]);
+    assert_eq!(pulls.map(|pull| goes([Some(0), Some(0)], pull)), [true; 3]);
+    // One that runs is only taken where it prefers to be, or is no worse.
+    assert!(!goes([Some(0), Some(0)], Pull::Running));
+    // There is one look through the queue.
+    assert!(!goes([None, Some(1)], Pull::Wanted));
+    assert_eq!(pulls.map(|pull| goes([None, Some(1)], pull)), [true; 3]);
+}
+
+#[test]
+fn a_task_that_prefers_a_third_node_is_taken_where_it_loses_nothing_or_the_cpu_idles() {
+    let (world, mut mainline) = queue([None, None]);
+    let goes = |mainline: &Mainline| {
+        [Pull::Idle, Pull::NewIdle, Pull::Busy]
+            .map(|pull| mainline.may_move(id(5), NodeId(0), NodeId(1), pull, &world))
+    };
+    mainline.task(id(5), &world).mem = vec![[0, 30], [0, 10]];
+    // A CPU that has just run out asks as a busy one does.
+    assert_eq!(goes(&mainline), [true, false, false]);
+    mainline.task(id(5), &world).mem = vec![[0, 10], [0, 10]];
+    assert_eq!(goes(&mainline), [true; 3]);
+    mainline.task(id(5), &world).mem = vec![[0, 30], [0, 10]];
+    mainline.set_scan(None);
+    assert_eq!(goes(&mainline), [true; 3], "switched off it has no say");
+}
+
+#[test]
+fn a_task_that_leaves_its_preferred_node_is_scanned_as_one_that_begins() {
+    let (world, mut mainline) = queue([None, None]);
+    let mut period = |pass, preferred, from, to| {
+        let task = mainline.task(id(5), &world);
+        (task.pass, task.preferred, task.period) = (pass, preferred, Nanos(9_000_000_000));
+        mainline.moved(id(5), NodeId(from), NodeId(to), &world);
+        mainline.tasks[&id(5)].period.0 / 1_000_000
+    };
+    // 1 GiB: 250 ms at first.
+    assert_eq!(period(3, Some(0), 0, 1), 250);
+    assert_eq!(period(3, None, 0, 1), 250);
+    assert_eq!(period(3, Some(0), 1, 0), 9000, "it comes home");
+    assert_eq!(period(3, Some(0), 1, 1), 9000, "it was elsewhere before");
+    assert_eq!(period(0, Some(0), 1, 0), 250, "nothing was learnt yet");
+    // Two that share three quarters of their faults: twice that, and three quarters of it.
+    let group = Group { members: 2, mem: vec![[599, 100], [0, 100]], cpu: vec![[0, 0]; 2] };
+    mainline.groups.insert(5, group);
+    mainline.task(id(5), &world).group = Some(5);
+    let group = &mainline.groups[&5];
+    assert_eq!(group.stretch(Nanos(250_000_000)), 375_000_000);
+    let task = mainline.task(id(5), &world);
+    (task.pass, task.preferred) = (3, Some(0));
+    mainline.moved(id(5), NodeId(0), NodeId(1), &world);
+    assert_eq!(mainline.tasks[&id(5)].period, Nanos(375_000_000));
+}
+
+#[test]
+fn where_nothing_tells_how_to_pace_the_whole_process_is_left_alone_for_the_new_period() {
+    let mut world = World::new([Some(1), Some(3), None, None]);
+    let mut mainline = Mainline::new(Switches::default());
+    let scans = |mainline: &mut Mainline, world: &mut World, ms: u64| {
+        world.now = Nanos(ms * 1_000_000);
+        mainline.scan(id(3), world).is_some()
+    };
+    for tid in [1, 3] {
+        mainline.scan(id(tid), &world);
+    }
+    assert!(scans(&mut mainline, &mut world, 1000));
+    // A page of its own that comes from afar, and none that was near: 250 ms become 500.
+    mainline.on_fault(&world.touch(1, 1, Some((1, 0))), &world);
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    world.now = Nanos(1_200_000_000);
+    mainline.place(id(1), &world);
+    assert_eq!(mainline.tasks[&id(1)].period.0 / 1_000_000, 500);
+    assert!(!scans(&mut mainline, &mut world, 1300), "the other's period is over, too");
+    assert!(scans(&mut mainline, &mut world, 1700));
+}
+
+#[test]
+fn a_group_forgets_the_faults_of_one_that_has_ended() {
+    let world = World::new([Some(1), Some(3), Some(2), Some(4)]);
+    let mut mainline = Mainline::new(Switches::default());
+    for (tid, last) in [(1, (3, 1)), (3, (1, 0)), (1, (3, 1))] {
+        mainline.on_fault(&world.touch(tid, 0, Some(last)), &world);
+    }
+    mainline.pass_ended(ProcessId { tgid: 1, start: 1 }, &world);
+    for tid in [1, 3] {
+        mainline.place_by_faults(id(tid), &world);
+    }
+    let faults = |mainline: &Mainline| -> Vec<(u64, u64)> {
+        mainline.groups.values().map(|group| (group.members, both(&group.mem, 0))).collect()
+    };
+    assert_eq!(faults(&mainline), [(2, 3 * 512)]);
+    mainline.task_ended(id(1));
+    assert_eq!(faults(&mainline), [(1, 512)]);
+    mainline.task_ended(id(3));
+    assert_eq!(faults(&mainline), []);
+}
