@@ -69,6 +69,8 @@ struct Count {
     bytes: f64,
     /// Counts, time enabled and time running when it was read last.
     before: (u64, f64, f64),
+    /// No time passed for it between the last two reads: its CPU was off, and an event ends with its CPU.
+    ended: bool,
 }
 
 impl Traffic {
@@ -120,7 +122,7 @@ impl Count {
             .read_format(ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING)
             .enabled(true)
             .build()?;
-        Ok(Count { counter, each, bytes: 0.0, before: (0, 0.0, 0.0) })
+        Ok(Count { counter, each, bytes: 0.0, before: (0, 0.0, 0.0), ended: false })
     }
 
     /// Bytes since it began. Where more is asked to be counted than there are counters, they take turns, and what was
@@ -131,6 +133,7 @@ impl Count {
         let now = (data.count(), time(data.time_enabled()), time(data.time_running()));
         let before = std::mem::replace(&mut self.before, now);
         let (enabled, ran) = (now.1 - before.1, now.2 - before.2);
+        self.ended = enabled <= 0.0;
         if ran > 0.0 {
             self.bytes +=
                 now.0.saturating_sub(before.0) as f64 * self.each * (enabled / ran).max(1.0);
@@ -141,7 +144,7 @@ impl Count {
 
 impl TrafficSource for Traffic {
     fn read(&mut self, cpus: &CpuSet) -> io::Result<Counted> {
-        self.cpus.retain(|cpu, _| cpus.contains(*cpu));
+        self.cpus.retain(|cpu, count| cpus.contains(*cpu) && !count.ended);
         for cpu in cpus.iter() {
             // One that came is left out where it may not be counted any more.
             if !self.cpus.contains_key(&cpu)
@@ -197,6 +200,10 @@ mod tests {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         assert_eq!(count.bytes().unwrap() % 64, 0);
+        assert!(!count.ended);
+        count.counter.disable().unwrap();
+        let read = [count.bytes().unwrap(), count.bytes().unwrap()];
+        assert!(count.ended, "{read:?}");
     }
 
     #[test]

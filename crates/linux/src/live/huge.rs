@@ -26,8 +26,8 @@ const SAMPLES: u64 = 8;
 /// What became of huge pages.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Whole {
-    /// The first addresses of those that came whole, ascending; `None` where nothing looked like one, or no node took
-    /// them.
+    /// The first addresses of those that came whole, ascending; `None` where nothing looked like one, no node took
+    /// them, or they all stayed, as pinned ones do: that says nothing of what they are.
     pub came: Option<Vec<u64>>,
     /// How many went.
     pub went: usize,
@@ -92,11 +92,16 @@ pub fn move_whole(
     }
     let mut came = Vec::new();
     whole.went = going.iter().map(|(_, pieces)| pieces.len()).sum();
+    let mut alone = false;
     for (to, pieces) in going {
-        came.extend(choose(system, tgid, pieces, |places| are_on(places, to.node))?);
+        let is_whole = |places: &[PageStatus]| {
+            alone |= places[0] == PageStatus::On(to.node);
+            are_on(places, to.node)
+        };
+        came.extend(choose(system, tgid, pieces, is_whole)?);
     }
     came.sort_unstable();
-    whole.came = (!refused || !came.is_empty()).then_some(came);
+    whole.came = (alone && !refused || !came.is_empty()).then_some(came);
     Ok(whole)
 }
 
@@ -120,13 +125,13 @@ fn choose(
     system: &mut (impl Memory + ?Sized),
     tgid: u32,
     mut pieces: Vec<u64>,
-    wanted: impl Fn(&[PageStatus]) -> bool,
+    mut wanted: impl FnMut(&[PageStatus]) -> bool,
 ) -> Result<Vec<u64>, SysError> {
     let samples = |&start: &u64| (0..SAMPLES).map(move |nth| start + nth * (BYTES / SAMPLES));
     let addresses: Vec<u64> = pieces.iter().flat_map(samples).collect();
     let places = system.locate(tgid, &addresses)?;
     let mut each = places.chunks(SAMPLES as usize);
-    pieces.retain(|_| each.next().is_some_and(&wanted));
+    pieces.retain(|_| each.next().is_some_and(&mut wanted));
     Ok(pieces)
 }
 
@@ -154,6 +159,16 @@ mod tests {
         places: BTreeMap<u64, NodeId>,
         splits: u64,
         full: NodeId,
+        /// What comes of what goes.
+        comes: Comes,
+    }
+
+    #[derive(PartialEq)]
+    enum Comes {
+        Whole,
+        /// The page that was named.
+        Alone,
+        Nothing,
     }
 
     impl Memory for Split {
@@ -186,13 +201,21 @@ mod tests {
         }
 
         fn locate(&mut self, _: u32, addresses: &[u64]) -> Result<Vec<PageStatus>, SysError> {
-            let place = |&address: &u64| PageStatus::On(self.places[&start(address)]);
+            let place = |address: &u64| {
+                let own = self.places.get(address);
+                PageStatus::On(*own.unwrap_or(&self.places[&(start(*address) + 1)]))
+            };
             Ok(addresses.iter().map(place).collect())
         }
 
         fn migrate(&mut self, _: u32, lot: &Lot) -> Result<Vec<PageStatus>, SysError> {
             for address in &lot.addresses {
-                self.places.insert(start(*address), lot.to);
+                match self.comes {
+                    // What the rest of it is on stands behind its first address.
+                    Comes::Whole => _ = self.places.insert(start(*address) + 1, lot.to),
+                    Comes::Alone => _ = self.places.insert(*address, lot.to),
+                    Comes::Nothing => {}
+                }
                 self.splits += u64::from(lot.to == self.full);
             }
             Ok(vec![PageStatus::On(lot.to); lot.addresses.len()])
@@ -202,8 +225,8 @@ mod tests {
     #[test]
     fn a_node_that_huge_pages_are_split_for_is_told_and_none_go_there_while_it_is_shut() {
         let nodes = [0, 0, 1, 2].map(NodeId);
-        let places = nodes.iter().zip(0..).map(|(&node, nth)| (nth * BYTES, node)).collect();
-        let mut memory = Split { places, splits: 7, full: NodeId(2) };
+        let places = nodes.iter().zip(0..).map(|(&node, nth)| (nth * BYTES + 1, node)).collect();
+        let mut memory = Split { places, splits: 7, full: NodeId(2), comes: Comes::Whole };
         let journey = |node, pieces: Range<u64>| {
             let range = pieces.start * BYTES..pieces.end * BYTES;
             let to = Destination { node: NodeId(node), shared: false, reserve: false };
@@ -223,5 +246,19 @@ mod tests {
         assert_eq!((all.came, all.left), (Some(vec![0]), vec![0]));
         assert_eq!(all.split, [(NodeId(0), false)]);
         assert_eq!(go(&[journey(2, 0..1)], true).came, None);
+    }
+
+    #[test]
+    fn what_all_stays_is_not_taken_for_base_pages() {
+        let came = |comes| {
+            let places = (0..3).map(|nth| (nth * BYTES + 1, NodeId(0))).collect();
+            let mut memory = Split { places, splits: 0, full: NodeId(2), comes };
+            let to = Destination { node: NodeId(1), shared: false, reserve: false };
+            let journeys = [Journey { to, ranges: vec![0..3 * BYTES] }];
+            move_whole(&mut memory, 7, &journeys, 2, &|_| false, &mut || {}).unwrap().came
+        };
+        assert_eq!(came(Comes::Whole), Some(vec![0, BYTES, 2 * BYTES]));
+        assert_eq!(came(Comes::Alone), Some(vec![]));
+        assert_eq!(came(Comes::Nothing), None);
     }
 }
