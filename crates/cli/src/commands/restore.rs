@@ -1,6 +1,6 @@
 //! `restore`, and the supervisor that does the same at once when a session dies.
 
-use std::fs::File;
+use std::fs::{File, Metadata, symlink_metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -153,7 +153,7 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         }
     });
     // Its name may be gone when it is needed: that of a user's folder goes when the user logs out.
-    let open = File::open(&args.journal)?;
+    let mut open = File::open(&args.journal)?;
     putln!("ready");
     let mut reader = TaskReader::new("/".as_ref());
     let mut silence: Option<Silence> = None;
@@ -161,6 +161,10 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         match beats.recv_timeout(LOOK) {
             Ok(DONE) => return Ok(ExitCode::SUCCESS),
             Ok(BEATS) => {
+                // A journal that has become long is written anew, under its name.
+                if let Ok(anew) = own(&args.journal) {
+                    open = anew;
+                }
                 let now = Instant::now();
                 silence.get_or_insert_with(|| Silence::since(now)).ends(now);
             }
@@ -177,15 +181,8 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     };
-    // Where others may write to the folder, it may be somebody else's by now, who would have us change what he may not.
-    let own = || {
-        let file = File::open(&args.journal)?;
-        match file.metadata()?.uid() == identity::effective_user() {
-            true => LeftBehind::of(&args.journal, &file),
-            false => Err(std::io::ErrorKind::PermissionDenied.into()),
-        }
-    };
-    let (left, gone) = match own() {
+    let found = own(&args.journal).and_then(|file| LeftBehind::of(&args.journal, &file));
+    let (left, gone) = match found {
         // Or else a new start was quicker and has put everything back: then nothing is as we left it.
         Err(error) => {
             let gone = error.kind() == std::io::ErrorKind::NotFound;
@@ -203,4 +200,19 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         remove_of(&left)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The journal of this name. Where others may write to the folder, it may be somebody else's by now, who would have us
+/// change what he may not.
+fn own(journal: &Path) -> std::io::Result<File> {
+    let is_ours = |found: Metadata| found.is_file() && found.uid() == identity::effective_user();
+    // First by its name alone: to open what somebody laid there could be for ever.
+    if !is_ours(symlink_metadata(journal)?) {
+        return Err(std::io::ErrorKind::PermissionDenied.into());
+    }
+    let file = File::open(journal)?;
+    match is_ours(file.metadata()?) {
+        true => Ok(file),
+        false => Err(std::io::ErrorKind::PermissionDenied.into()),
+    }
 }

@@ -3,7 +3,7 @@
 //!
 //! The journals here are written by hand: their lines are a format that outlives a version.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -330,25 +330,46 @@ fn a_session_that_lives_is_left_alone() {
     assert_eq!((sleeper.cpus(), exists(&path)), (one, true), "{transcript}");
 }
 
-/// Who balances with `nohup` and logs out loses `$XDG_RUNTIME_DIR`, with the journal in it.
+/// Who balances with `nohup` and logs out loses `$XDG_RUNTIME_DIR`, with the journal in it; it may have become long and have
+/// been written anew before.
 #[test]
 fn a_supervisor_whose_journals_folder_is_gone_puts_everything_back() {
-    let state = State::new();
-    let outside = tempfile::tempdir().unwrap();
-    let knob = outside.path().join("knob");
-    std::fs::write(&knob, "2\n").unwrap();
-    let journal = state.journal("killed", &this_boot(), &[changed_knob(&knob, "1", "2")]);
-    let me = std::process::id().to_string();
-    let mut command =
-        numaherd(&["supervise", "--journal", journal.to_str().unwrap(), "--pid", &me]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut supervisor = command.spawn().unwrap();
-    let mut ready = [0; 6];
-    supervisor.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-    std::fs::remove_dir_all(state.0.path()).unwrap();
-    // Its session is killed.
-    drop(supervisor.stdin.take());
-    let ended = Transcript::of("supervise".into(), &supervisor.wait_with_output().unwrap());
-    let ended = ended.ends_with(0).tells(&["run killed was killed", "1 setting"]);
-    assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1", "{ended}");
+    for anew in [false, true] {
+        let state = State::new();
+        let outside = tempfile::tempdir().unwrap();
+        let knob = outside.path().join("knob");
+        std::fs::write(&knob, "2\n").unwrap();
+        let changed = changed_knob(&knob, "1", "2");
+        let first = if anew { vec![] } else { vec![changed.clone()] };
+        let journal = state.journal("killed", &this_boot(), &first);
+        let me = std::process::id().to_string();
+        let mut command =
+            numaherd(&["supervise", "--journal", journal.to_str().unwrap(), "--pid", &me]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut supervisor = command.spawn().unwrap();
+        let mut ready = [0; 6];
+        supervisor.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        if anew {
+            std::fs::remove_file(&journal).unwrap();
+            state.journal("killed", &this_boot(), &[changed]);
+            // Its session lives.
+            supervisor.stdin.as_mut().unwrap().write_all(b"b").unwrap();
+            while holds_what_is_gone(supervisor.id()) {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+        std::fs::remove_dir_all(state.0.path()).unwrap();
+        // It is killed.
+        drop(supervisor.stdin.take());
+        let ended = Transcript::of("supervise".into(), &supervisor.wait_with_output().unwrap());
+        let ended = ended.ends_with(0).tells(&["run killed was killed", "1 setting"]);
+        assert_eq!(std::fs::read_to_string(&knob).unwrap().trim(), "1", "{ended}");
+    }
+}
+
+/// Whether the process has a file open that has lost its name.
+fn holds_what_is_gone(pid: u32) -> bool {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let mut links = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.any(|link| link.to_string_lossy().ends_with(".journal (deleted)"))
 }
