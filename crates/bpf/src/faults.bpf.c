@@ -230,6 +230,8 @@ int forward_with_address(__u64 *ctx)
 {
 	__u64 pid_tgid = bpf_get_current_pid_tgid();
 	__u64 *kept, address = 0;
+	/* An int: before 6.6 x86 leaves whatever was there in the upper half of its slot. */
+	int pages = (int)ctx[2];
 
 	if (!wanted(pid_tgid >> 32))
 		return 0;
@@ -238,9 +240,9 @@ int forward_with_address(__u64 *ctx)
 		address = *kept;
 		*kept = 0;
 	}
-	if (ctx[2] == 1 && passed_over(address))
+	if (pages == 1 && passed_over(address))
 		return 0;
-	if (ctx[2] > 1 && !address) {
+	if (pages > 1 && !address) {
 		__u32 slot = 0, *seen = bpf_map_lookup_elem(&large_folios, &slot);
 
 		if (seen)

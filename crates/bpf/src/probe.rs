@@ -126,7 +126,8 @@ pub fn choose(probe: &Probe) -> Choice {
         Some(mode) if mode & 1 == 0 => {
             return unavailable(format!(
                 "kernel.numa_balancing is {mode}, so the kernel arms no pages: run \
-                 'sysctl kernel.numa_balancing=1'"
+                 'sysctl kernel.numa_balancing={}'",
+                mode | 1
             ));
         }
         Some(_) => {}
@@ -219,8 +220,8 @@ mod tests {
         let table = [
             (Probe { numa_balancing: None, ..good() }, "CONFIG_NUMA_BALANCING=y"),
             (Probe { numa_balancing: Some(0), ..good() }, "sysctl kernel.numa_balancing=1"),
-            // 2 is tiering alone: no pages are armed for balancing
-            (Probe { numa_balancing: Some(2), ..good() }, "sysctl kernel.numa_balancing=1"),
+            // 2 is tiering alone: no pages are armed for balancing; it stays
+            (Probe { numa_balancing: Some(2), ..good() }, "sysctl kernel.numa_balancing=3"),
             (Probe { btf_problem: no_btf, ..good() }, "CONFIG_DEBUG_INFO_BTF=y"),
             (Probe { task_numa_fault: None, ..good() }, "boot a distribution kernel"),
             (Probe { task_numa_fault: function(4, 5), ..good() }, "takes 5 arguments, not 4"),

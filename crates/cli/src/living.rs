@@ -111,7 +111,8 @@ pub fn has_switched_off(left: &LeftBehind) -> bool {
         Change::Knob { path, after, .. } if is_balancing(path) => Some(after),
         _ => None,
     });
-    last.is_some_and(|mode| mode == "0")
+    // Tiering stays as it was.
+    last.is_some_and(|mode| mode.trim().parse().is_ok_and(|mode: u64| mode & 1 == 0))
 }
 
 #[cfg(test)]

@@ -152,9 +152,8 @@ impl Targets {
     fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<ProcessId, u64>> {
         let mut used = BTreeMap::new();
         for pid in self.reader.processes()? {
-            let Some(whole) = self.reader.process_stat(pid)? else { continue };
-            // Kernel threads are children of process 2.
-            if pid != 2 && whole.ppid != 2 && !ours.contains(&pid) {
+            let Some(whole) = self.reader.listed_stat(pid)? else { continue };
+            if !whole.is_kernels && !ours.contains(&pid) {
                 used.insert(ProcessId { tgid: pid, start: whole.id.start }, whole.cpu_ticks);
             }
         }

@@ -48,6 +48,14 @@ impl ReadError {
         matches!(self, ReadError::Read { source, .. } if source.kind() == refused)
     }
 
+    /// Nothing is there for us where it may not be read: with `hidepid=1` /proc lists whom it does not show.
+    pub(crate) fn unless_refused<T>(read: Result<Option<T>, Self>) -> Result<Option<T>, Self> {
+        match read {
+            Err(error) if error.is_refused() => Ok(None),
+            read => read,
+        }
+    }
+
     /// The whole file was not as expected.
     pub(crate) fn parse_file(path: &Path, expected: &'static str, text: &str) -> Self {
         Self::parse(path, 1, expected, text.lines().next().unwrap_or_default())

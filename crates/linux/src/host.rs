@@ -82,7 +82,7 @@ fn rivals(root: &Path) -> Result<Vec<(String, u32)>, ReadError> {
     let mut found = Vec::new();
     for pid in reader.processes()? {
         // Whoever ended meanwhile is no rival.
-        let stat = reader.stat(pid, pid)?;
+        let stat = reader.listed_stat(pid)?;
         let name = stat.map(|stat| stat.comm).filter(|name| RIVALS.contains(&name.as_str()));
         found.extend(name.map(|name| (name, pid)));
     }

@@ -178,6 +178,15 @@ impl TaskReader {
         self.read_stat(self.proc.join(format!("{tgid}/stat")))
     }
 
+    /// A process's stat as [`TaskReader::process_stat`] has it, for who looks at all that are listed: with `hidepid=1`
+    /// /proc lists other users' and lets nobody look, and they are as good as not there.
+    ///
+    /// # Errors
+    /// As for [`TaskReader::stat`].
+    pub fn listed_stat(&mut self, tgid: u32) -> Result<Option<TaskStat>, ReadError> {
+        ReadError::unless_refused(self.process_stat(tgid))
+    }
+
     fn read_stat(&mut self, path: PathBuf) -> Result<Option<TaskStat>, ReadError> {
         let Some(bytes) = self.buffer.read_once(&path)? else {
             return Ok(None);
@@ -298,7 +307,7 @@ impl TaskReader {
     fn children_by_parents(&mut self, of: &[u32]) -> Result<Vec<u32>, ReadError> {
         let mut children = Vec::new();
         for pid in self.processes()? {
-            let stat = self.stat(pid, pid)?;
+            let stat = self.listed_stat(pid)?;
             children.extend(stat.filter(|stat| of.contains(&stat.ppid)).map(|_| pid));
         }
         Ok(children)

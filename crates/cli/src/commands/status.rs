@@ -52,6 +52,7 @@ pub fn machine(sampled: Option<f64>) -> Result<Machine> {
         root: identity::effective_user() == 0,
         rivals: numaherd_linux::host::read(root)?.rivals,
         sampled,
+        one_node_runs: numaherd_linux::topology::read(root)?.cpu_nodes().count() < 2,
         balances: balances(),
     })
 }

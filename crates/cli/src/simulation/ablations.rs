@@ -105,18 +105,19 @@ fn each_part_of_v18_is_missed_whatever_the_seed() {
     assert!(without[0] > with[with.len() - 1], "{without:?}, {with:?}");
 }
 
-/// Measured with nine seeds: jbb-like takes 1.035 times as long under mainline, numa01 1.18 times under AutoNUMA.
+/// Measured with nine seeds: jbb-like takes 1.09 times as long under mainline (a third of it 1.01 times: groups have hardly
+/// come together by then), numa01 1.18 times under AutoNUMA.
 #[test]
 fn moves_of_tasks_are_missed_whatever_the_seed() {
     let jbb = |moves_tasks, swaps, groups| {
         let rest = mainline::Switches::default();
         let switches = mainline::Switches { moves_tasks, swaps, groups, ..rest };
-        seconds("numacore", ("jbb_like", 1024, 10), || Mainline::new(switches))
+        seconds("numacore", ("jbb_like", 1024, 30), || Mainline::new(switches))
     };
     let with = jbb(true, true, true);
-    usually_costs(2.0, &jbb(false, true, true), &with);
-    usually_costs(2.0, &jbb(true, false, true), &with);
-    usually_costs(2.0, &jbb(true, true, false), &with);
+    usually_costs(5.0, &jbb(false, true, true), &with);
+    usually_costs(5.0, &jbb(true, false, true), &with);
+    usually_costs(5.0, &jbb(true, true, false), &with);
     let numa01 = |moves_tasks| {
         let switches = autonuma::Switches { moves_tasks, ..Default::default() };
         seconds("autonuma-slides", ("numa01", 512, 100), || Autonuma::new(switches))

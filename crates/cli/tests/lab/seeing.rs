@@ -108,7 +108,12 @@ fn a_control_group_is_balanced_and_the_run_explained() {
         "{}; cp {} /run/numaherd-copy; cd /; export NUMAHERD_CACHE=/run/cache
          setpriv --reuid 65534 --regid 65534 --clear-groups env NUMAHERD_STATE=/tmp/mine \
              /run/numaherd-copy doctor -o json > $OLDPWD/doctor
-         cd $OLDPWD
+         mount -t proc -o hidepid=1 proc /proc
+         for words in 'doctor -o json' 'status --sample 1 -o json'; do
+             setpriv --reuid 65534 --regid 65534 --clear-groups env NUMAHERD_STATE=/tmp/mine \
+                 /run/numaherd-copy $words > $OLDPWD/hidden-${{words%% *}}
+         done
+         umount /proc; cd $OLDPWD
          echo 0 > /proc/sys/kernel/numa_balancing; mkdir /sys/fs/cgroup/load
          sh -c 'echo $$ > /sys/fs/cgroup/load/cgroup.procs
              exec numaherd bench numa02 --threads 8 --size 32M --seconds 200 --start one-node' \
@@ -141,6 +146,10 @@ fn a_control_group_is_balanced_and_the_run_explained() {
     let remedy = finding("other users' processes")["remedy"].to_string();
     assert!(remedy.contains("CAP_SYS_PTRACE"), "{doctor}");
     assert_eq!(finding("nodes")["state"], "ok", "{doctor}");
+    // Where /proc lists others' processes and lets nobody look, ours can be told all the same.
+    let hidden = json("hidden-doctor").to_string();
+    assert!(hidden.contains("/proc hides them"), "{hidden}");
+    assert_eq!(json("hidden-status")["nodes"].as_array().unwrap().len(), 2);
 
     let balanced = bench.shared("balanced");
     let about = told["summary"]["about"].as_str().unwrap();

@@ -13,6 +13,7 @@ use numaherd_model::{
 };
 
 use super::{read_error, skipped};
+use crate::ReadError;
 use crate::allowance::{self, is_inherited, is_still};
 use crate::sys::{SysError, clock};
 use crate::system::System;
@@ -125,17 +126,13 @@ impl Hands<'_> {
 }
 
 /// CPUs of a thread's cpuset that are online.
-pub(crate) fn usable(
-    system: &mut dyn System,
-    tgid: u32,
-    tid: u32,
-) -> Result<CpuSet, crate::ReadError> {
+pub(crate) fn usable(system: &mut dyn System, tgid: u32, tid: u32) -> Result<CpuSet, ReadError> {
     let cpuset = system.cpuset(tgid, tid);
     usable_of(system, cpuset.as_ref())
 }
 
 /// CPUs of a cpuset that are online; without one, all of those.
-fn usable_of(system: &mut dyn System, cpuset: Option<&CpuSet>) -> Result<CpuSet, crate::ReadError> {
+fn usable_of(system: &mut dyn System, cpuset: Option<&CpuSet>) -> Result<CpuSet, ReadError> {
     let online = system.online()?;
     let cpuset = cpuset.map(|cpuset| cpuset.intersection(&online));
     Ok(cpuset.filter(|cpus| !cpus.is_empty()).unwrap_or(online))
@@ -336,7 +333,9 @@ impl Custody {
             if found.is_some() || next == 0 {
                 break;
             }
-            let Some(stat) = hands.system.stat(next, next).map_err(read_error)? else { break };
+            // Whom we may not look at is none that we have placed.
+            let stat = ReadError::unless_refused(hands.system.stat(next, next));
+            let Some(stat) = stat.map_err(read_error)? else { break };
             found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
             (next, born) = (stat.ppid, stat.id.start);
         }

@@ -254,7 +254,8 @@ mod tests {
             let places = (0..3).map(|nth| (nth * BYTES + 1, NodeId(0))).collect();
             let mut memory = Split { places, splits: 0, full: NodeId(2), comes };
             let to = Destination { node: NodeId(1), shared: false, reserve: false };
-            let journeys = [Journey { to, ranges: vec![0..3 * BYTES] }];
+            let all = 0..3 * BYTES;
+            let journeys = [Journey { to, ranges: vec![all] }];
             move_whole(&mut memory, 7, &journeys, 2, &|_| false, &mut || {}).unwrap().came
         };
         assert_eq!(came(Comes::Whole), Some(vec![0, BYTES, 2 * BYTES]));

@@ -266,7 +266,13 @@ impl Facts {
         if self.scan_periods {
             return ok(topic, "can be read; balance --tune-kernel sets them");
         }
-        let remedy = if self.root { "mount debugfs at /sys/kernel/debug" } else { "run as root" };
+        let remedy = match (&self.host.lockdown, self.root) {
+            (Some(_), _) => {
+                "none with lockdown, which closes debugfs even to root (Secure Boot switches it on)"
+            }
+            (None, true) => "mount debugfs at /sys/kernel/debug",
+            (None, false) => "run as root",
+        };
         less(topic, State::Limited, "not to be seen: --tune-kernel leaves them alone", remedy)
     }
 

@@ -20,6 +20,8 @@ pub struct Machine {
     pub rivals: Vec<(String, u32)>,
     /// For how many seconds faults were sampled, if they were.
     pub sampled: Option<f64>,
+    /// Whether all CPUs are on one node: then nobody can be brought to memory, nor any memory nearer to all.
+    pub one_node_runs: bool,
     /// Our own balances that are under way.
     pub balances: Vec<UnderWay>,
 }
@@ -123,6 +125,11 @@ fn on_machine(seen: &Seen, machine: &Machine) -> Vec<Finding> {
         return vec![say(text.into(), None)];
     }
     let mut found = Vec::new();
+    if machine.one_node_runs {
+        let text = "all CPUs are on one node: balance has nothing to bring together; what is used on nodes without CPUs \
+                    the kernel's tiering brings nearer (kernel.numa_balancing=2)";
+        found.push(say(text.into(), None));
+    }
     for (name, pid) in &machine.rivals {
         found.push(say(format!("{name} (process {pid}) places processes too"), None));
     }
@@ -224,7 +231,8 @@ fn open_question(row: &Row<'_>, local: Local, seen: &Seen, machine: &Machine) ->
             None
         }
         (_, Some(mode)) if mode & 1 == 0 => {
-            text += "; kernel.numa_balancing is off, so there are no faults to sample";
+            let mode = if mode == 0 { "off" } else { "tiering alone" };
+            text += &format!("; kernel.numa_balancing is {mode}, so there are no faults to sample");
             balance(pid, machine)
         }
         (Some(reason), _) => {
@@ -253,7 +261,7 @@ pub fn looked_after(pid: u32, machine: &Machine) -> String {
 /// which another would be refused. Without the kernel's balancing there are no faults to go by, and `--tune-kernel`
 /// switches it on.
 pub fn balance(pid: u32, machine: &Machine) -> Option<String> {
-    if machine.balance_of(pid).is_some() {
+    if machine.balance_of(pid).is_some() || machine.one_node_runs {
         return None;
     }
     let sudo = if machine.root { "" } else { "sudo " };

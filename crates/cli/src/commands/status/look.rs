@@ -201,10 +201,9 @@ impl Watch {
     fn busiest(&mut self) -> Result<Chosen> {
         let mut users = Vec::new();
         for pid in self.reader.processes()? {
-            let stat = self.reader.stat(pid, pid)?;
-            // Kernel threads have no memory; their parent is process 2.
-            let kernel = |ppid| pid == 2 || ppid == 2;
-            if pid != std::process::id() && stat.is_some_and(|stat| !kernel(stat.ppid)) {
+            let stat = self.reader.listed_stat(pid)?;
+            // The kernel's own have no memory.
+            if pid != std::process::id() && stat.is_some_and(|stat| !stat.is_kernels) {
                 users.push(pid);
             }
         }

@@ -89,6 +89,16 @@ fn what_is_not_known_is_said_with_how_to_know() {
     assert_eq!(found.1.as_deref(), Some("numaherd status -p 30 --sample 60"));
 }
 
+/// Memory without CPUs is remote, and balance has nothing to do there.
+#[test]
+fn where_all_cpus_are_on_one_node_no_balance_is_offered() {
+    let seen = seen(vec![process(20, &[(1, 1.0), (1, 1.0)], [64, 0])]);
+    let told = told(&seen, &Machine { one_node_runs: true, ..root() });
+    assert!(told[0].0.contains("all CPUs are on one node"), "{told:?}");
+    assert!(told[1].0.contains("load (20): only 0 % of its memory use is local"), "{told:?}");
+    assert!(told.iter().all(|(_, command)| command.is_none()), "{told:?}");
+}
+
 #[test]
 fn who_is_looked_after_is_not_to_be_balanced_once_more() {
     let under_way = UnderWay {
