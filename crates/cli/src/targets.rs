@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use numaherd_linux::cgroup;
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::{affinity, clock};
+use numaherd_linux::{ReadError, cgroup};
 use numaherd_model::ProcessId;
 
 /// How often it is looked who is there. Guessed: a process that lives shorter is not worth it.
@@ -152,7 +152,8 @@ impl Targets {
     fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<ProcessId, u64>> {
         let mut used = BTreeMap::new();
         for pid in self.reader.processes()? {
-            let Some(whole) = self.reader.listed_stat(pid)? else { continue };
+            let whole = ReadError::unless_refused(self.reader.process_stat(pid))?;
+            let Some(whole) = whole else { continue };
             if !whole.is_kernels && !ours.contains(&pid) {
                 used.insert(ProcessId { tgid: pid, start: whole.id.start }, whole.cpu_ticks);
             }

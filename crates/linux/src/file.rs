@@ -49,7 +49,10 @@ impl ReadError {
     }
 
     /// Nothing is there for us where it may not be read: with `hidepid=1` /proc lists whom it does not show.
-    pub(crate) fn unless_refused<T>(read: Result<Option<T>, Self>) -> Result<Option<T>, Self> {
+    ///
+    /// # Errors
+    /// Those of what was read, but that it may not be.
+    pub fn unless_refused<T>(read: Result<Option<T>, Self>) -> Result<Option<T>, Self> {
         match read {
             Err(error) if error.is_refused() => Ok(None),
             read => read,
@@ -190,6 +193,17 @@ impl Buffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_may_not_be_read_is_not_there_and_what_cannot_is_told() {
+        let read = |kind: ErrorKind| {
+            let error = ReadError::Read { path: "/proc/1/stat".into(), source: kind.into() };
+            ReadError::unless_refused::<u32>(Err(error)).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(ErrorKind::PermissionDenied), Ok(None));
+        assert!(read(ErrorKind::InvalidData).is_err());
+        assert_eq!(ReadError::unless_refused(Ok(Some(7))).unwrap(), Some(7));
+    }
 
     #[test]
     fn a_file_longer_than_the_buffer_is_read_whole() {

@@ -178,13 +178,13 @@ impl TaskReader {
         self.read_stat(self.proc.join(format!("{tgid}/stat")))
     }
 
-    /// A process's stat as [`TaskReader::process_stat`] has it, for who looks at all that are listed: with `hidepid=1`
-    /// /proc lists other users' and lets nobody look, and they are as good as not there.
+    /// The stat of a process's first thread, for who looks at all that are listed: with `hidepid=1` /proc lists other users'
+    /// and lets nobody look, and they are as good as not there.
     ///
     /// # Errors
     /// As for [`TaskReader::stat`].
     pub fn listed_stat(&mut self, tgid: u32) -> Result<Option<TaskStat>, ReadError> {
-        ReadError::unless_refused(self.process_stat(tgid))
+        ReadError::unless_refused(self.stat(tgid, tgid))
     }
 
     fn read_stat(&mut self, path: PathBuf) -> Result<Option<TaskStat>, ReadError> {
