@@ -136,8 +136,8 @@ pub trait Balancing {
     /// armed, and no pass ended.
     fn nothing_to_scan(&mut self, _process: ProcessId, _view: &dyn View) {}
 
-    /// A task has come to a CPU of another node, whoever sent it there.
-    fn moved(&mut self, _task: TaskId, _from: NodeId, _to: NodeId, _view: &dyn View) {}
+    /// A task has come from a node to a CPU of another, whoever sent it there.
+    fn moved(&mut self, _task: TaskId, _from: NodeId, _view: &dyn View) {}
 
     /// A task is no more.
     fn task_ended(&mut self, _task: TaskId) {}

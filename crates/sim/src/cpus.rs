@@ -95,11 +95,11 @@ impl Sim {
 
     /// The kernel's NUMA balancing learns of a task that is on another node than it was on that CPU.
     fn came(&mut self, t: usize, from: usize) {
-        let [from, to] = [from, self.tasks[t].cpu].map(|cpu| self.node_id(self.node_of[cpu]));
-        if from != to
+        let from = self.node_of[from];
+        if from != self.node_of[self.tasks[t].cpu]
             && let Some(mut balancing) = self.options.balancing.take()
         {
-            balancing.moved(self.rest[t].id, from, to, self);
+            balancing.moved(self.rest[t].id, self.node_id(from), self);
             self.options.balancing = Some(balancing);
         }
     }

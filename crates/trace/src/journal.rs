@@ -11,7 +11,7 @@
 //! A journal says what to write where, so one that somebody else put there is not read: the folder
 //! is its user's alone, and so are the files.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -248,6 +248,26 @@ pub fn check_owner(dir: &Path, user: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a journal that is this user's. Where others may write to the folder, it may be somebody else's by now, who would
+/// have us change what he may not.
+///
+/// # Errors
+/// It is not there, not a file of this user's, or cannot be opened.
+pub fn open_own(path: &Path, user: u32) -> io::Result<File> {
+    // First by its name alone: to open what somebody laid there could be for ever.
+    if is_own(&std::fs::symlink_metadata(path)?, user) {
+        let file = File::open(path)?;
+        if is_own(&file.metadata()?, user) {
+            return Ok(file);
+        }
+    }
+    Err(io::ErrorKind::PermissionDenied.into())
+}
+
+fn is_own(found: &Metadata, user: u32) -> bool {
+    found.is_file() && found.uid() == user
+}
+
 impl Journal for FileJournal {
     fn before(&mut self, change: &Change) -> io::Result<()> {
         self.append(Event::Before(change.clone()))
@@ -349,8 +369,7 @@ impl LeftBehind {
         };
         let paths = entries.flatten().map(|entry| entry.path());
         let is_own = |path: &PathBuf| {
-            let found = std::fs::symlink_metadata(path);
-            found.is_ok_and(|found| found.is_file() && found.uid() == user)
+            std::fs::symlink_metadata(path).is_ok_and(|found| is_own(&found, user))
         };
         let mut paths: Vec<PathBuf> = paths
             .filter(|path| path.extension().is_some_and(|e| e == ENDING) && is_own(path))

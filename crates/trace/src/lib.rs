@@ -12,5 +12,5 @@ pub mod journal;
 pub mod log;
 
 pub use event::{Event, VERSION};
-pub use journal::{FileJournal, Found, LeftBehind};
+pub use journal::{FileJournal, Found, LeftBehind, open_own};
 pub use log::{RunLog, create_private, put_aside, read_log};

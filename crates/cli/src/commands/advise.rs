@@ -300,7 +300,7 @@ fn advise(pid: u32, snapshot: &Snapshot, looked: Looked<'_>) -> Result<Advice> {
     let moves = told.moves() || (open && figure.is_some());
     let worth_it = most.is_some_and(|most| most >= WORTH) && moves;
     let move_seconds = told.pages as f64 * snapshot.costs.page_move.0 as f64 / 1e9;
-    let machine = machine(None)?;
+    let machine = machine(None, &snapshot.topology)?;
     let command = if worth_it { balance(pid, &machine) } else { None };
     let bytes_to_move = told.pages * snapshot.page_size.0;
     let text = match (open, counted) {

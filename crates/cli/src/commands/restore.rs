@@ -1,8 +1,7 @@
 //! `restore`, and the supervisor that does the same at once when a session dies.
 
-use std::fs::{File, Metadata, symlink_metadata};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -15,7 +14,7 @@ use numaherd_linux::sys::priority::go_first;
 use numaherd_linux::sys::{identity, signal};
 use numaherd_linux::undo::Undone;
 use numaherd_report::Listing;
-use numaherd_trace::LeftBehind;
+use numaherd_trace::{LeftBehind, open_own};
 use serde_json::{Value, json};
 
 use super::silence::{Doing, LOOK, Silence};
@@ -154,6 +153,7 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
     });
     // Its name may be gone when it is needed: that of a user's folder goes when the user logs out.
     let mut open = File::open(&args.journal)?;
+    let own = || open_own(&args.journal, identity::effective_user());
     putln!("ready");
     let mut reader = TaskReader::new("/".as_ref());
     let mut silence: Option<Silence> = None;
@@ -162,7 +162,7 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             Ok(DONE) => return Ok(ExitCode::SUCCESS),
             Ok(BEATS) => {
                 // A journal that has become long is written anew, under its name.
-                if let Ok(anew) = own(&args.journal) {
+                if let Ok(anew) = own() {
                     open = anew;
                 }
                 let now = Instant::now();
@@ -181,7 +181,7 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
             }
         }
     };
-    let found = own(&args.journal).and_then(|file| LeftBehind::of(&args.journal, &file));
+    let found = own().and_then(|file| LeftBehind::of(&args.journal, &file));
     let (left, gone) = match found {
         // Or else a new start was quicker and has put everything back: then nothing is as we left it.
         Err(error) => {
@@ -200,19 +200,4 @@ pub fn supervise(args: &Supervise) -> Result<ExitCode> {
         remove_of(&left)?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The journal of this name. Where others may write to the folder, it may be somebody else's by now, who would have us
-/// change what he may not.
-fn own(journal: &Path) -> std::io::Result<File> {
-    let is_ours = |found: Metadata| found.is_file() && found.uid() == identity::effective_user();
-    // First by its name alone: to open what somebody laid there could be for ever.
-    if !is_ours(symlink_metadata(journal)?) {
-        return Err(std::io::ErrorKind::PermissionDenied.into());
-    }
-    let file = File::open(journal)?;
-    match is_ours(file.metadata()?) {
-        true => Ok(file),
-        false => Err(std::io::ErrorKind::PermissionDenied.into()),
-    }
 }

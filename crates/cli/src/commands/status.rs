@@ -15,7 +15,7 @@ use anyhow::Result;
 use numaherd_linux::knobs::{self, Knob};
 use numaherd_linux::process::TaskReader;
 use numaherd_linux::sys::identity;
-use numaherd_model::{Node, NodeId, counted};
+use numaherd_model::{Node, NodeId, Topology, counted};
 use numaherd_report::Listing;
 use numaherd_report::text::grid;
 use numaherd_trace::LeftBehind;
@@ -32,7 +32,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let stop = interrupt::flag()?;
     let sample = args.sample.map(Duration::from_secs_f64);
     let seen = look::look(&args.pid, sample, &stop)?;
-    let machine = machine(args.sample.filter(|_| seen.no_faults.is_none()))?;
+    let machine = machine(args.sample.filter(|_| seen.no_faults.is_none()), &seen.topology)?;
     let rows = findings::rows(&seen);
     let found = findings::findings(&seen, &rows, &machine);
     let printed = output::print(&match args.output {
@@ -44,7 +44,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
 }
 
 /// What advice depends on besides what was seen.
-pub fn machine(sampled: Option<f64>) -> Result<Machine> {
+pub fn machine(sampled: Option<f64>, topology: &Topology) -> Result<Machine> {
     let root = Path::new("/");
     Ok(Machine {
         // Not readable is as good as absent here.
@@ -52,7 +52,7 @@ pub fn machine(sampled: Option<f64>) -> Result<Machine> {
         root: identity::effective_user() == 0,
         rivals: numaherd_linux::host::read(root)?.rivals,
         sampled,
-        one_node_runs: numaherd_linux::topology::read(root)?.cpu_nodes().count() < 2,
+        one_node_runs: topology.cpu_nodes().count() < 2,
         balances: balances(),
     })
 }

@@ -50,7 +50,7 @@ pub fn run(args: &TopArgs) -> Result<ExitCode> {
         looks += 1;
         let at = begin.elapsed().as_secs_f64();
         let rows = findings::rows(&seen);
-        let found = findings::findings(&seen, &rows, &status::machine(None)?);
+        let found = findings::findings(&seen, &rows, &status::machine(None, &seen.topology)?);
         trend.see(&rows);
         let text = match args.output {
             Format::Table => {

@@ -172,15 +172,19 @@ impl Mainline {
         }
         let task = &self.tasks[&touch.task];
         let (mem, cpu) = (task.mem.clone(), task.cpu.clone());
-        let from = self.groups.get_mut(&own).into_iter();
-        from.for_each(|group| group.take(&mem, &cpu));
+        self.leave(own, &mem, &cpu);
         if let Some(to) = self.groups.get_mut(&other) {
             to.members += 1;
             add(&mut to.mem, &mem);
             add(&mut to.cpu, &cpu);
         }
-        self.groups.retain(|_, group| group.members > 0);
         self.task(touch.task, view).group = Some(other);
+    }
+
+    /// A member leaves the group with its faults; without any there is none.
+    fn leave(&mut self, group: u32, mem: &Faults, cpu: &Faults) {
+        self.groups.get_mut(&group).into_iter().for_each(|group| group.take(mem, cpu));
+        self.groups.retain(|_, group| group.members > 0);
     }
 
     /// A group of one's own, until one joins another.
@@ -410,12 +414,11 @@ impl Balancing for Mainline {
         self.migrate(id, view)
     }
 
-    fn moved(&mut self, id: TaskId, from: NodeId, to: NodeId, view: &dyn View) {
+    fn moved(&mut self, id: TaskId, from: NodeId, view: &dyn View) {
         let Some(task) = self.tasks.get(&id).filter(|_| self.on) else { return };
-        let [from, to] = [from, to].map(|node| index_of(view, node));
+        let from = index_of(view, from);
         // Before it was placed once it begins anew wherever it goes.
-        let leaves = task.preferred.is_none_or(|preferred| preferred == from && preferred != to);
-        if leaves || task.pass == 0 {
+        if task.pass == 0 || task.preferred.is_none_or(|preferred| preferred == from) {
             let (min, _) = bounds(view.resident(view.process_of(id)), self.periods);
             let period = self.first_period(task, min);
             self.task(id, view).period = period;
@@ -424,32 +427,32 @@ impl Balancing for Mainline {
 
     fn task_ended(&mut self, id: TaskId) {
         let Some(task) = self.tasks.remove(&id) else { return };
-        if let Some(group) = task.group.and_then(|group| self.groups.get_mut(&group)) {
-            group.take(&task.mem, &task.cpu);
-            self.groups.retain(|_, group| group.members > 0);
+        if let Some(group) = task.group {
+            self.leave(group, &task.mem, &task.cpu);
         }
     }
 
     /// As `can_migrate_task` and `migrate_degrades_locality` have it (6.12).
     fn may_move(&self, id: TaskId, from: NodeId, to: NodeId, pull: Pull, view: &dyn View) -> bool {
         let Some(task) = self.tasks.get(&id).filter(|_| self.on) else { return true };
-        let at = task.preferred;
         let (from, to) = (index_of(view, from), index_of(view, to));
+        let [leaves, comes] = [from, to].map(|node| task.preferred == Some(node));
         // It goes through a queue once, and does not look for those first that would rather be there.
         if pull == Pull::Wanted {
             return false;
         }
-        if at == Some(from) && pull != Pull::Running {
-            // Where all prefer the node that they are on somebody has to go.
-            let cpu = view.cpu_of(id);
-            return cpu.is_some_and(|cpu| view.load(cpu) as usize <= self.preferring(cpu, view));
+        if leaves {
+            // Where all that wait and run there prefer that node somebody has to go, but not who runs.
+            let all_prefer = |cpu| view.load(cpu) as usize <= self.preferring(cpu, view);
+            return pull != Pull::Running && view.cpu_of(id).is_some_and(all_prefer);
         }
         // A CPU that idles is worse than a task that is farther from its memory.
-        if at == Some(to) || pull == Pull::Idle {
+        if comes || pull == Pull::Idle {
             return true;
         }
         let (alone, together) = self.gains(task, from, to, view);
-        at != Some(from) && if task.group.is_some() { together >= 0 } else { alone >= 0 }
+        let gain = if task.group.is_some() { together } else { alone };
+        gain >= 0
     }
 }
 

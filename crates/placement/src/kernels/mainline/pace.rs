@@ -40,8 +40,8 @@ impl Mainline {
             }
         };
         task.period = Nanos(next.clamp(min.0, max.0));
-        let until = Nanos(view.now().0 + task.period.0);
         if put_off {
+            let until = Nanos(view.now().0 + task.period.0);
             self.clock.put_off(view.process_of(id), until);
         }
     }
