@@ -42,6 +42,7 @@ mod migrate;
 mod objects;
 mod options;
 mod others;
+mod owned;
 mod queues;
 mod quiet;
 mod resident;
@@ -98,6 +99,7 @@ pub struct LiveMachine {
     /// The threads of the last look, with their names.
     named: Vec<vm::Named>,
     stays: quiet::Stays,
+    owned: owned::Owned,
     mems: mems::Mems,
     mover: migrate::Mover,
     /// What a hinting fault takes.
@@ -151,6 +153,7 @@ impl LiveMachine {
             guests: options.units.then(BTreeMap::new),
             named: Vec::new(),
             stays: quiet::Stays::default(),
+            owned: owned::Owned::default(),
             mems: mems::Mems::default(),
             mover: migrate::Mover::new(options.pause),
             fault: Costs::default().fault,
@@ -403,6 +406,7 @@ impl Observe for LiveMachine {
         let processes: BTreeSet<ProcessId> = self.processes.values().copied().collect();
         self.aside.retain(|process| processes.contains(process));
         self.mover.retain(|process| processes.contains(process));
+        self.owned.see(&processes, now);
         if let Some(guests) = &mut self.guests {
             guests.retain(|process, _| processes.contains(process));
         }

@@ -86,6 +86,7 @@ impl LiveMachine {
                 moves.values().flatten().for_each(|&index| outcomes[index] = alone.clone());
                 continue;
             }
+            self.leave_owned(actions, process, &mut moves, outcomes);
             self.leave_shared(actions, process, &mut moves, outcomes);
             for (to, indices) in &mut moves {
                 let room = room.entry(to.node).or_default();
@@ -130,6 +131,34 @@ impl LiveMachine {
             }
         }
         Ok(())
+    }
+
+    /// Takes out moves against a policy that its owner gave memory meanwhile.
+    fn leave_owned(
+        &mut self,
+        actions: &[&Action],
+        process: ProcessId,
+        moves: &mut BTreeMap<Destination, Vec<usize>>,
+        outcomes: &mut [Outcome],
+    ) {
+        // Page tables tell of no memory with a policy.
+        if self.faults.is_none() && !self.accesses.tells_all() {
+            return;
+        }
+        let now = self.system.monotonic();
+        self.owned.look(self.system.as_mut(), process, now, &mut self.walks);
+        let now = self.system.monotonic();
+        for (to, indices) in moves.iter_mut() {
+            indices.retain(|&index| {
+                let Action::MovePages { region, len, .. } = actions[index] else { return true };
+                let piece = region.start..region.start + len.0;
+                let Some(outcome) = self.owned.keeps(process, &piece, to.node, now) else {
+                    return true;
+                };
+                outcomes[index] = outcome;
+                false
+            });
+        }
     }
 
     /// Takes out moves of memory that others map too, if one of those has it stay: its pages are the same.
