@@ -297,10 +297,9 @@ impl LiveMachine {
         let newborn = !self.processes.contains_key(&stat.id);
         let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
         let mut hands = Hands { system, journal, acts: self.acts };
-        let who = (stat.id, process);
         let topology = &self.topology;
         let home = |cpus: &CpuSet| custody::only_node_of(topology, cpus);
-        self.custody.recognise(&mut hands, who, (stat.ppid, newborn), &mut allowed, home)?;
+        self.custody.recognise(&mut hands, (stat, process), newborn, &mut allowed, home)?;
         let tick = clock::tick();
         let schedstat = self.system.schedstat(process.tgid, stat.id.tid).map_err(read_error)?;
         let cpu_time = schedstat.map_or(Nanos(stat.cpu_ticks * tick.0), |s| s.run_time);

@@ -41,6 +41,11 @@ pub struct TaskStat {
     pub is_kernels: bool,
     /// Whether it is scheduled in real time or by deadline.
     pub is_real_time: bool,
+    /// Of these, by deadline.
+    pub is_by_deadline: bool,
+    /// Where its program and its first stack begin, which are elsewhere once it has executed another; None where nobody may
+    /// know, or it has no memory any more.
+    pub program: Option<(u64, u64)>,
     /// Whether it is about to end, and will run no more of its program.
     pub is_exiting: bool,
 }
@@ -54,7 +59,8 @@ const KERNELS: u64 = 0x0020_0000 | 0x0400_0000;
 const EXITING: u64 = 0x4;
 
 /// Scheduling policies (field 41) FIFO, RR and DEADLINE; sched(7).
-const REAL_TIME: [u32; 3] = [1, 2, 6];
+const REAL_TIME: [u32; 3] = [1, 2, DEADLINE];
+const DEADLINE: u32 = 6;
 
 impl TaskStat {
     /// Whether it runs or wants to.
@@ -395,12 +401,14 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
     let mut fields = rest.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     let ppid = fields.next()?.parse().ok()?;
-    // 9 flags, 14 utime, 15 stime, 22 starttime, 39 processor, 41 policy
+    // 9 flags, 14 utime, 15 stime, 22 starttime, 26 startcode, 28 startstack, 39 processor, 41 policy
     let flags: u64 = fields.nth(9 - 5)?.parse().ok()?;
     let user_ticks: u64 = fields.nth(14 - 10)?.parse().ok()?;
     let kernel_ticks: u64 = fields.next()?.parse().ok()?;
     let start = fields.nth(22 - 16)?.parse().ok()?;
-    let last_cpu = fields.nth(39 - 23)?.parse().ok()?;
+    let code: u64 = fields.nth(26 - 23)?.parse().ok()?;
+    let stack = fields.nth(28 - 27)?.parse().ok()?;
+    let last_cpu = fields.nth(39 - 29)?.parse().ok()?;
     let policy: u32 = fields.nth(41 - 40)?.parse().ok()?;
     Some(TaskStat {
         id: TaskId { tid: tid.parse().ok()?, start },
@@ -412,6 +420,9 @@ fn parse_stat(text: &str) -> Option<TaskStat> {
         last_cpu: CpuId(last_cpu),
         is_kernels: flags & KERNELS != 0,
         is_real_time: REAL_TIME.contains(&policy),
+        is_by_deadline: policy == DEADLINE,
+        // 1 stands for what is not told (do_task_stat, v6.12).
+        program: (code > 1).then_some((code, stack)),
         is_exiting: flags & EXITING != 0,
     })
 }

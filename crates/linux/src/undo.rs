@@ -49,7 +49,7 @@ pub struct Undone {
 
 /// What is to be put back for a task: what its owner allowed last, in place of our last mask.
 struct Entry {
-    tgid: u32,
+    process: ProcessId,
     before: CpuSet,
     after: CpuSet,
     /// Our mask before that, which the task still has if the last change of all was written down
@@ -85,15 +85,15 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
         let last = index + 1 == changes.len();
         let earlier = tasks.remove(task).map(|entry| entry.after).filter(|_| last);
         let (before, after) = (before.clone(), after.clone());
-        tasks.insert(*task, Entry { tgid: process.tgid, before, after, earlier });
+        tasks.insert(*task, Entry { process: *process, before, after, earlier });
     }
     // Those we know first: what they give birth to from then on has its own mask.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
     for (task, entry) in &tasks {
-        undoing.put_back(*task, entry);
+        undoing.put_back(*task, entry, (&tasks, &masks));
         seen.insert(*task);
     }
-    let roots: BTreeSet<u32> = tasks.values().map(|entry| entry.tgid).collect();
+    let roots: BTreeSet<u32> = tasks.values().map(|entry| entry.process.tgid).collect();
     for _ in 0..MOST_PASSES {
         let before = undoing.undone.inherited;
         undoing.heirs(&roots, mark, &masks, &mut seen);
@@ -112,26 +112,56 @@ struct Undoing<'a> {
 }
 
 impl Undoing<'_> {
-    fn put_back(&mut self, task: TaskId, entry: &Entry) {
-        let stat = self.system.stat(entry.tgid, task.tid).ok().flatten();
-        let alive = stat.is_some_and(|stat| stat.id == task);
-        let Some(current) = self.system.affinity(task.tid).ok().filter(|_| alive) else {
+    fn put_back(
+        &mut self,
+        task: TaskId,
+        entry: &Entry,
+        (all, masks): (&BTreeMap<TaskId, Entry>, &Masks),
+    ) {
+        let tgid = entry.process.tgid;
+        let stat = self.stat(task, tgid);
+        let current = self.system.affinity(task.tid).ok();
+        let Some((stat, current)) = stat.zip(current) else {
             self.undone.gone += 1;
             return;
         };
-        let usable = usable(self.system, entry.tgid, task.tid).unwrap_or_else(|_| current.clone());
+        let usable = usable(self.system, tgid, task.tid).unwrap_or_else(|_| current.clone());
         // Our mask, or what a cpuset or hotplug left of it; a release has none.
         let ours = [Some(&entry.after), entry.earlier.as_ref()];
         let ours = ours.into_iter().flatten().filter(|mask| **mask != entry.before);
-        let who = (entry.tgid, task.tid);
+        let who = (tgid, task.tid);
         let still = ours.into_iter().find(|mask| is_still(&current, mask, &usable));
         if still.is_some_and(|mask| is_untouched(self.system, who, &current, mask, &usable)) {
             self.restore(task.tid, &entry.before);
         } else {
             // Never set after all, put back already, or the owner's own.
             let untouched = is_still(&current, &entry.before, &usable);
-            self.undone.changed_since += usize::from(!untouched);
+            let executed = !untouched && self.has_executed(task, entry.process, all);
+            match executed.then(|| self.inherited(&stat, tgid, masks)).flatten() {
+                Some(owner) => self.restore(task.tid, &owner),
+                None => self.undone.changed_since += usize::from(!untouched),
+            }
         }
+    }
+
+    /// A task's, if it lives.
+    fn stat(&mut self, task: TaskId, tgid: u32) -> Option<TaskStat> {
+        self.system.stat(tgid, task.tid).ok().flatten().filter(|stat| stat.id == task)
+    }
+
+    /// Whether another thread of its process may have executed a program, and so have become this main one: then none is
+    /// left of those that were placed.
+    fn has_executed(
+        &mut self,
+        task: TaskId,
+        process: ProcessId,
+        all: &BTreeMap<TaskId, Entry>,
+    ) -> bool {
+        let others = all.iter().filter(|(id, entry)| **id != task && entry.process == process);
+        let mut others = others.map(|(id, _)| *id).peekable();
+        task.tid == process.tgid
+            && others.peek().is_some()
+            && others.all(|other| self.stat(other, process.tgid).is_none())
     }
 
     fn restore(&mut self, tid: u32, cpus: &CpuSet) {

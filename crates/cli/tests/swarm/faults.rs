@@ -10,7 +10,7 @@ const TIDS: std::ops::Range<u32> = 1000..1060;
 
 /// Does one thing to the machine; answers what, or nothing if it did not apply.
 pub fn make(kernel: &mut Kernel) -> Option<&'static str> {
-    match kernel.random.u8(..21) {
+    match kernel.random.u8(..22) {
         0 => end_thread(kernel),
         1 => end_process(kernel),
         2 => {
@@ -77,6 +77,13 @@ pub fn make(kernel: &mut Kernel) -> Option<&'static str> {
             let tgid = any_process(kernel)?;
             kernel.watched.insert(tgid);
             Some("a process opens a userfaultfd")
+        }
+        20 => {
+            let tid = any_task(kernel)?;
+            let tgid = kernel.tasks[&tid].tgid;
+            kernel.execute(tid);
+            kernel.allocate(tgid, None, 0, false);
+            Some("a thread executes another program")
         }
         _ => {
             let tid = any_task(kernel)?;

@@ -81,6 +81,8 @@ pub struct FakeTask {
     pub run_ns: u64,
     pub busy: bool,
     pub real_time: bool,
+    /// How many programs its process has executed so far.
+    pub program: u64,
     /// Nobody named its process, nor one that it descends from.
     pub stranger: bool,
 }
@@ -257,6 +259,7 @@ impl Kernel {
                 run_ns: 0,
                 busy: true,
                 real_time: false,
+                program: 1,
                 stranger: false,
             },
             |like| FakeTask {
@@ -307,14 +310,27 @@ impl Kernel {
             return;
         }
         self.tasks.retain(|_, other| other.tgid != tid);
-        for region in self.memory.remove(&tid).unwrap_or_default() {
-            for node in region.nodes.iter().filter(|node| **node != NOWHERE) {
-                self.free[*node as usize] += 1;
-            }
-        }
+        let regions = self.memory.remove(&tid).unwrap_or_default();
+        self.give_back(&regions);
         self.disown(tid);
         // Orphans become children of process 1.
         self.tasks.values_mut().filter(|t| t.parent == tid).for_each(|t| t.parent = 1);
+    }
+
+    /// A thread executes another program: it is the main thread of its process from then on, and there is no other.
+    pub fn execute(&mut self, tid: u32) {
+        let Some(mut task) = self.tasks.get(&tid).cloned() else { return };
+        let Some(start) = self.tasks.get(&task.tgid).map(|main| main.start) else { return };
+        self.tasks.retain(|_, other| other.tgid != task.tgid);
+        (task.start, task.program) = (start, task.program + 1);
+        self.memory.insert(task.tgid, Vec::new()).into_iter().for_each(|old| self.give_back(&old));
+        self.tasks.insert(task.tgid, task);
+    }
+
+    fn give_back(&mut self, regions: &[FakeRegion]) {
+        for node in regions.iter().flat_map(|region| &region.nodes).filter(|n| **n != NOWHERE) {
+            self.free[*node as usize] += 1;
+        }
     }
 
     /// An owner sets an affinity.

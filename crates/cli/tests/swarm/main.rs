@@ -8,6 +8,7 @@
 //! failure names its seed.
 
 mod faults;
+mod handed;
 mod kept;
 mod kernel;
 mod refused;

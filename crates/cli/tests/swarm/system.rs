@@ -48,6 +48,8 @@ impl Tasks for Shared {
             last_cpu: task.last_cpu,
             is_kernels: false,
             is_real_time: task.real_time,
+            is_by_deadline: false,
+            program: Some((4096, task.program)),
             is_exiting: false,
         }))
     }

@@ -2,7 +2,8 @@
 //!
 //! A task is in custody from when we first set its affinity until it ends, is released, or its
 //! owner sets another. Every change is written down before it is made. A task that was born with a
-//! mask of ours, as threads and children of a placed task are, is written down and set free.
+//! mask of ours, as threads and children of a placed task are, is written down and set free. So is one that executes another
+//! program, which starts with it: the program is as new as a child's.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,6 +16,7 @@ use numaherd_model::{
 use super::{read_error, skipped};
 use crate::ReadError;
 use crate::allowance::{self, is_inherited, is_still};
+use crate::process::TaskStat;
 use crate::sys::{SysError, clock};
 use crate::system::System;
 
@@ -27,6 +29,10 @@ const CPUSETS: u64 = 400;
 
 /// Generations looked back for the process that handed a mask down.
 const MOST_ANCESTORS: usize = 16;
+
+/// A mask of ours that is back so soon after its owner had set another is back because the program remembered what it
+/// found. Guessed: later, somebody may want just that.
+const REMEMBERED: Nanos = Nanos(10_000_000_000);
 
 /// A task we placed.
 #[derive(Clone, Debug)]
@@ -72,16 +78,19 @@ impl Kept {
 #[derive(Debug, Default)]
 pub struct Custody {
     tasks: BTreeMap<TaskId, Ours>,
-    /// Those that turned out to be their owners' again in this look: what they gave birth to before
-    /// has a mask of ours still.
+    /// What was ours, since the last look: whom its tasks gave birth to before has a mask of ours still.
     lost: Vec<Ours>,
+    /// Tasks that turned out to be their owners' again, when, and what was ours.
+    owners: BTreeMap<TaskId, (Nanos, Ours)>,
+    /// Which program each process ran at the last look, by its main thread, where that is known.
+    programs: BTreeMap<TaskId, (u64, u64)>,
     /// CPUs of each placed thread's cpuset that are online, and when we looked: the threads of one process may be in
     /// several (libvirt's vCPUs and emulator).
     cpusets: BTreeMap<TaskId, (Nanos, CpuSet)>,
     /// Masks that an ended run of ours left in place on purpose, of tasks that were not seen yet.
     kept: BTreeMap<TaskId, Kept>,
-    /// Processes that were born with a mask of ours: a runtime that counts its CPUs at its start
-    /// (JVM, Go, OpenMP) counted too few.
+    /// Processes that were born with a mask of ours, or executed a program with one: a runtime that counts its CPUs at its
+    /// start (JVM, Go, OpenMP) counted too few.
     pub born_confined: u64,
 }
 
@@ -186,6 +195,8 @@ impl Custody {
     pub fn retain(&mut self, alive: impl Fn(&TaskId) -> bool) {
         self.tasks.retain(|task, _| alive(task));
         self.cpusets.retain(|task, _| alive(task));
+        self.owners.retain(|task, _| alive(task));
+        self.programs.retain(|task, _| alive(task));
         self.lost.clear();
     }
 
@@ -240,20 +251,82 @@ impl Custody {
     pub fn recognise(
         &mut self,
         hands: &mut Hands<'_>,
-        (task, process): (TaskId, ProcessId),
-        (parent, newborn): (u32, bool),
+        (stat, process): (&TaskStat, ProcessId),
+        newborn: bool,
         current: &mut CpuSet,
         home: impl FnOnce(&CpuSet) -> Option<NodeId>,
     ) -> Result<(), WorldError> {
+        let task = stat.id;
         if let Some(Kept { owner, set, since }) = self.kept.remove(&task) {
             let home = home(&set);
             self.tasks.insert(task, Ours { process, owner, set, home, since });
         }
+        self.remember(hands, task, current)?;
+        let program = stat.program.filter(|_| task.tid == process.tgid);
+        let before = program.and_then(|program| self.programs.insert(task, program));
+        if before != program
+            && before.is_some()
+            && self.executed(hands, (task, process), current)?
+        {
+            return Ok(());
+        }
         match self.tasks.get(&task).cloned() {
             Some(ours) => self.recheck(hands, task, &ours, current),
-            None if newborn => self.free_newborn(hands, (task, process), parent, current),
+            None if newborn => self.free_newborn(hands, (task, process), stat.ppid, current),
             None => Ok(()),
         }
+    }
+
+    /// A program that sets a mask for a moment puts back the one that it found: ours. Where its cpuset does not have all CPUs
+    /// it may be what that leaves of its owner's.
+    fn remember(
+        &mut self,
+        hands: &mut Hands<'_>,
+        task: TaskId,
+        current: &CpuSet,
+    ) -> Result<(), WorldError> {
+        let Some((at, ours)) = self.owners.get(&task) else { return Ok(()) };
+        if ours.set != *current || hands.system.monotonic().since(*at) > REMEMBERED {
+            return Ok(());
+        }
+        let usable = hands.usable(ours.process.tgid, task.tid)?;
+        if usable == hands.system.possible().map_err(read_error)? {
+            let ours = self.owners.remove(&task).map(|(_, ours)| ours);
+            self.tasks.extend(ours.map(|ours| (task, ours)));
+        }
+        Ok(())
+    }
+
+    /// A task is its owner's again.
+    fn lose(&mut self, hands: &mut Hands<'_>, task: TaskId) {
+        if let Some(ours) = self.tasks.remove(&task) {
+            self.owners.insert(task, (hands.system.monotonic(), ours.clone()));
+            self.lost.push(ours);
+        }
+    }
+
+    /// A process runs another program than at the last look. Whichever of its threads executed it is the main one now, with
+    /// its own mask, and there is no other. Whether that mask was ours, and is its owner's again.
+    fn executed(
+        &mut self,
+        hands: &mut Hands<'_>,
+        (task, process): (TaskId, ProcessId),
+        current: &mut CpuSet,
+    ) -> Result<bool, WorldError> {
+        let mut of_process = self.tasks.values().filter(|other| other.process == process);
+        let had = match of_process.find(|other| other.set == *current) {
+            Some(other) => Some(other.clone()),
+            None => {
+                let usable = hands.usable(process.tgid, task.tid)?;
+                let who = (process.tgid, task.tid);
+                let own = self.tasks.get(&task).cloned();
+                own.filter(|own| is_untouched(hands.system, who, current, &own.set, &usable))
+            }
+        };
+        let Some(had) = had.filter(|had| had.owner != had.set) else { return Ok(false) };
+        self.lost.extend(self.tasks.remove(&task));
+        self.free(hands, (task, process), &had, current)?;
+        Ok(true)
     }
 
     /// A task of ours shows other CPUs than we set: a cpuset or hotplug took some away, or its
@@ -272,8 +345,7 @@ impl Custody {
         let who = (ours.process.tgid, task.tid);
         let usable = hands.usable(who.0, who.1)?;
         if !is_untouched(hands.system, who, current, &ours.set, &usable) {
-            self.tasks.remove(&task);
-            self.lost.push(ours.clone());
+            self.lose(hands, task);
             return Ok(());
         }
         if ours.set.intersection(&usable).is_empty() {
@@ -286,7 +358,7 @@ impl Custody {
             if let Err(error) = put_back(hands.system, task.tid, &ours.owner) {
                 return hands.not_made(&error, who, &ours.owner, Some(&ours.set));
             }
-            self.tasks.remove(&task);
+            self.lost.extend(self.tasks.remove(&task));
             *current = hands.system.affinity(task.tid).unwrap_or(usable);
         }
         Ok(())
@@ -339,17 +411,30 @@ impl Custody {
             found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
             (next, born) = (stat.ppid, stat.id.start);
         }
-        let Some(parent) = found else { return Ok(()) };
+        match found {
+            Some(parent) => self.free(hands, (task, process), &parent, current),
+            None => Ok(()),
+        }
+    }
+
+    /// Sets a task free that came to a mask of ours which was made for another, or for another program.
+    fn free(
+        &mut self,
+        hands: &mut Hands<'_>,
+        (task, process): (TaskId, ProcessId),
+        ours: &Ours,
+        current: &mut CpuSet,
+    ) -> Result<(), WorldError> {
         // Its owner may have set one since whose other CPUs are offline.
         let usable = hands.usable(process.tgid, task.tid)?;
-        let counts = !parent.set.intersection(&usable).is_empty();
-        if counts && has_more(hands.system, (process.tgid, task.tid), &parent.set) {
+        let counts = !ours.set.intersection(&usable).is_empty();
+        if counts && has_more(hands.system, (process.tgid, task.tid), &ours.set) {
             return Ok(());
         }
         self.born_confined += u64::from(task.tid == process.tgid);
-        hands.write_down((task, process), &parent.owner, &parent.set)?;
-        if hands.acts && put_back(hands.system, task.tid, &parent.owner).is_ok() {
-            *current = hands.system.affinity(task.tid).unwrap_or_else(|_| parent.owner.clone());
+        hands.write_down((task, process), &ours.owner, &ours.set)?;
+        if hands.acts && put_back(hands.system, task.tid, &ours.owner).is_ok() {
+            *current = hands.system.affinity(task.tid).unwrap_or_else(|_| ours.owner.clone());
         }
         Ok(())
     }
@@ -379,7 +464,7 @@ impl Custody {
         let owner = match ours {
             Some(ours) if ours.set == current => {
                 if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
-                    self.tasks.remove(&task);
+                    self.lose(hands, task);
                     return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
                 }
                 ours.owner
@@ -416,15 +501,16 @@ impl Custody {
             hands.not_made(&error, (task, process), &owner, in_force.as_ref())?;
             return Ok(skipped(&error));
         }
-        match to {
+        self.owners.remove(&task);
+        let before = match to {
             Some((home, set)) => {
                 let (set, home) = (set.clone(), Some(home));
-                self.tasks.insert(task, Ours { process, owner, set, home, since });
+                self.tasks.insert(task, Ours { process, owner, set, home, since })
             }
-            None => {
-                self.tasks.remove(&task);
-            }
-        }
+            None => self.tasks.remove(&task),
+        };
+        // Whom it gave birth to since the last look has that.
+        self.lost.extend(before.filter(|before| to.is_none_or(|(_, set)| before.set != *set)));
         Ok(Outcome::Done { moved: Pages(0) })
     }
 }

@@ -18,6 +18,8 @@ fn a_stat_is_read_whatever_the_name() {
             last_cpu: CpuId(5),
             is_kernels: false,
             is_real_time: false,
+            is_by_deadline: false,
+            program: None,
             is_exiting: false,
         };
         assert_eq!(stat, expected);

@@ -1,0 +1,108 @@
+//! Masks of ours that were handed down, or to another program, or back.
+
+use numaherd_model::Observe;
+
+use crate::refused::Bench;
+use crate::{Story, same_as_alone};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Looks; answers what these may run on then, and how many programs began with a mask of ours.
+fn look<const N: usize>(bench: &mut Bench, tids: [u32; N]) -> ([String; N], u64) {
+    bench.machine.observe(&mut Vec::new()).unwrap();
+    let kernel = bench.shared.0.borrow();
+    let shows = tids.map(|tid| kernel.affinity(tid).unwrap().to_string());
+    (shows, bench.machine.born_confined())
+}
+
+/// They were born after the look that the plan was made of, and before it was carried out.
+#[test]
+fn who_was_born_just_before_its_parent_was_released_or_went_elsewhere_is_set_free() {
+    for released in [true, false] {
+        let mut bench = Bench::new();
+        bench.place(100, 0);
+        bench.shared.0.borrow_mut().run(SECOND);
+        look(&mut bench, []);
+        bench.shared.0.borrow_mut().run(SECOND);
+        bench.shared.0.borrow_mut().spawn(200, Some(100), 1);
+        bench.shared.0.borrow_mut().clone_thread(102, 100);
+        bench.shared.0.borrow_mut().run(SECOND);
+        if released {
+            bench.release(100)
+        } else {
+            bench.place(100, 1)
+        };
+        let parents = if released { "0-7" } else { "4-7" };
+        let expected = [parents, "0-7", "0-7"].map(String::from);
+        assert_eq!(look(&mut bench, [100, 102, 200]), (expected, 1), "{released}");
+        bench.undone();
+        same_as_alone(0, "", &bench.shared, &mut Story::default());
+    }
+}
+
+/// Whichever thread executes it becomes the main one, and has its own mask still.
+#[test]
+fn who_executes_another_program_is_set_free() {
+    for (tid, both) in [(100, false), (100, true), (101, true), (101, false)] {
+        let mut bench = Bench::new();
+        bench.place(tid, 0);
+        if both {
+            bench.place(201 - tid, 1);
+        }
+        bench.shared.0.borrow_mut().run(SECOND);
+        assert_eq!(look(&mut bench, []).1, 0);
+        bench.shared.0.borrow_mut().execute(tid);
+        let (shows, begun) = look(&mut bench, [100]);
+        assert_eq!((shows, begun), (["0-7".to_string()], 1), "{tid} {both}");
+        bench.undone();
+        same_as_alone(0, "", &bench.shared, &mut Story::default());
+    }
+}
+
+/// Nobody has looked since.
+#[test]
+fn of_who_executed_another_program_the_mask_is_undone() {
+    for tid in [100, 101] {
+        let mut bench = Bench::new();
+        bench.place(100, 0);
+        bench.place(101, 1);
+        bench.shared.0.borrow_mut().execute(tid);
+        assert_eq!(bench.undone(), (1, 0));
+        same_as_alone(0, "", &bench.shared, &mut Story::default());
+    }
+}
+
+/// Of two threads one has ended, and to the other its owner gives the CPUs that the former had from us.
+#[test]
+fn what_an_owner_gave_a_main_thread_beside_others_is_not_undone() {
+    let mut bench = Bench::new();
+    bench.shared.0.borrow_mut().clone_thread(102, 100);
+    look(&mut bench, []);
+    bench.place(100, 0);
+    bench.place(101, 1);
+    bench.place(102, 1);
+    bench.shared.0.borrow_mut().end(101);
+    bench.shared.0.borrow_mut().owner_sets(100, &"4-7".parse().unwrap());
+    assert_eq!(bench.undone(), (1, 1));
+    same_as_alone(0, "", &bench.shared, &mut Story::default());
+}
+
+/// A program reads its mask, binds itself for a moment, in which we look, and puts back what it read.
+#[test]
+fn a_mask_of_ours_that_a_program_remembered_is_ours_again() {
+    for (away, ours) in [(2 * SECOND, true), (11 * SECOND, false)] {
+        let mut bench = Bench::new();
+        bench.place(100, 0);
+        bench.shared.0.borrow_mut().owner_sets(100, &"2".parse().unwrap());
+        look(&mut bench, []);
+        bench.shared.0.borrow_mut().run(away);
+        let ours_again = bench.shared.0.borrow_mut().tasks.get_mut(&100).map(|task| {
+            let all = "0-7".parse().unwrap();
+            task.real.set(&"0-3".parse().unwrap(), &all, &all)
+        });
+        assert_eq!(ours_again, Some(true));
+        let snapshot = bench.machine.observe(&mut Vec::new()).unwrap();
+        assert_eq!(snapshot.tasks[0].home.is_some(), ours, "{away}");
+        assert_eq!(snapshot.tasks[0].cpus_owner.len(), if ours { 8 } else { 4 });
+    }
+}
