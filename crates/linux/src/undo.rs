@@ -121,7 +121,7 @@ impl Undoing<'_> {
         let tgid = entry.process.tgid;
         let stat = self.stat(task, tgid);
         let current = self.system.affinity(task.tid).ok();
-        let Some((stat, current)) = stat.zip(current) else {
+        let Some((_, current)) = stat.zip(current) else {
             self.undone.gone += 1;
             return;
         };
@@ -136,12 +136,36 @@ impl Undoing<'_> {
         } else {
             // Never set after all, put back already, or the owner's own.
             let untouched = is_still(&current, &entry.before, &usable);
-            let executed = !untouched && self.has_executed(task, entry.process, all);
-            match executed.then(|| self.inherited(&stat, tgid, masks)).flatten() {
+            let executed = self.has_executed(task, entry.process, all);
+            let by_another = executed.then(|| self.masked_as_another(task, entry, &current, masks));
+            match by_another.flatten() {
                 Some(owner) => self.restore(task.tid, &owner),
                 None => self.undone.changed_since += usize::from(!untouched),
             }
         }
+    }
+
+    /// What the owner allowed the thread of a process that has become this main one, if it has a mask that such a one
+    /// had: the one that was not to be taken back, and the latest.
+    fn masked_as_another(
+        &mut self,
+        task: TaskId,
+        Entry { process, before: owner, .. }: &Entry,
+        current: &CpuSet,
+        masks: &Masks,
+    ) -> Option<CpuSet> {
+        let who = (process.tgid, task.tid);
+        let usable = usable(self.system, who.0, who.1).ok()?;
+        let had = masks.iter().flat_map(|(mask, owner, sets)| {
+            let of_others = sets.of(*process).iter().filter(|set| set.task != task);
+            of_others.map(move |set| ((set.until.is_none(), set.line), mask, owner))
+        });
+        // Of a mask of which nothing could show, its owner's shows the same: only whom it would harm not is given that.
+        let visible = had
+            .filter(|(_, mask, before)| !mask.intersection(&usable).is_empty() || *before == owner);
+        let shown =
+            visible.filter(|(_, mask, _)| is_untouched(self.system, who, current, mask, &usable));
+        shown.max_by_key(|(likeliness, ..)| *likeliness).map(|(.., owner)| owner.clone())
     }
 
     /// A task's, if it lives.
