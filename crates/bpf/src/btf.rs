@@ -1,4 +1,4 @@
-//! Which functions a kernel's BTF has, their ids, and how many arguments they take.
+//! Which functions a kernel's BTF has, their ids, and how many arguments they take; and where in a `task_struct` ids are.
 //!
 //! Reads only that: one walk over the types of `/sys/kernel/btf/vmlinux` (some 150,000 of them). Format: the
 //! kernel's Documentation/bpf/btf.rst. Numbers are in host byte order, since it is the running kernel's.
@@ -14,6 +14,24 @@ pub struct Function {
     pub arguments: u32,
 }
 
+/// Where a `task_struct` has its thread's and its process's id, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TaskIds {
+    /// `pid`.
+    pub pid: u32,
+    /// `tgid`.
+    pub tgid: u32,
+}
+
+/// What was looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Found<const N: usize> {
+    /// Functions, None for those that do not exist.
+    pub functions: [Option<Function>; N],
+    /// None where a `task_struct` is laid out in another way than all are that we know.
+    pub ids: Option<TaskIds>,
+}
+
 /// Why a BTF file could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a kernel's BTF: {problem} at byte {offset}")]
@@ -24,14 +42,12 @@ pub(crate) struct BtfError {
 
 const MAGIC: u16 = 0xeb9f;
 const TYPE_BYTES: usize = 12;
+const KIND_STRUCT: u32 = 4;
 const KIND_FUNC: u32 = 12;
 const KIND_FUNC_PROTO: u32 = 13;
 
-/// The functions named, None for those that do not exist.
-pub(crate) fn functions<const N: usize>(
-    btf: &[u8],
-    names: [&str; N],
-) -> Result<[Option<Function>; N], BtfError> {
+/// The functions named, and what there is to know of tasks.
+pub(crate) fn find<const N: usize>(btf: &[u8], names: [&str; N]) -> Result<Found<N>, BtfError> {
     let fail = |problem, offset| BtfError { problem, offset };
     let word = |at: usize| -> Result<u32, BtfError> {
         let bytes = btf.get(at..at + 4).ok_or(fail("it ends", at))?;
@@ -57,6 +73,8 @@ pub(crate) fn functions<const N: usize>(
         memmem::find(strings, &whole).map(|at| at as u32 + 1)
     };
     let names = names.map(offset);
+    let (task, pid, tgid) = (offset("task_struct"), offset("pid"), offset("tgid"));
+    let mut ids = None;
     let mut found: [Option<(u32, u32)>; N] = [None; N];
     // Function and prototype may come in either order, so the argument counts of all prototypes
     // are kept; ids start at 1.
@@ -65,6 +83,7 @@ pub(crate) fn functions<const N: usize>(
     while at + TYPE_BYTES <= types.len() {
         let info = field(at + 4);
         let (kind, members) = (info >> 24 & 0x1f, info & 0xffff);
+        let trailing = trailing_bytes(kind, members).ok_or(fail("a type of unknown kind", at))?;
         if kind == KIND_FUNC {
             let name = Some(field(at));
             if let Some(i) = names.iter().position(|wanted| *wanted == name) {
@@ -72,18 +91,31 @@ pub(crate) fn functions<const N: usize>(
             }
         } else if kind == KIND_FUNC_PROTO {
             counts.push((id, members));
+        } else if kind == KIND_STRUCT && task == Some(field(at)) {
+            let body = at + TYPE_BYTES;
+            if body + trailing > types.len() {
+                return Err(fail("it ends", at));
+            }
+            // Each has its name, its type and where it begins, in bits; with bit fields among them, in the lower 24 bits.
+            let bits = if info >> 31 == 1 { 0x00ff_ffff } else { u32::MAX };
+            let member = |name: Option<u32>| {
+                let mut all = (body..body + trailing).step_by(12);
+                let at = all.find(|at| name == Some(field(*at)))?;
+                Some((field(at + 8) & bits) / 8)
+            };
+            ids = member(pid).zip(member(tgid)).map(|(pid, tgid)| TaskIds { pid, tgid });
         }
-        at +=
-            TYPE_BYTES + trailing_bytes(kind, members).ok_or(fail("a type of unknown kind", at))?;
+        at += TYPE_BYTES + trailing;
         id += 1;
     }
     let arguments = |prototype: u32| {
         counts.binary_search_by_key(&prototype, |(id, _)| *id).ok().map(|i| counts[i].1)
     };
-    Ok(found.map(|function| {
+    let functions = found.map(|function| {
         let (id, prototype) = function?;
         Some(Function { id, arguments: arguments(prototype)? })
-    }))
+    });
+    Ok(Found { functions, ids })
 }
 
 /// Bytes that follow a type's 12 bytes.
@@ -95,7 +127,7 @@ fn trailing_bytes(kind: u32, members: u32) -> Option<usize> {
         // array
         3 => 12,
         // struct, union, section, 64-bit enum
-        4 | 5 | 15 | 19 => members * 12,
+        KIND_STRUCT | 5 | 15 | 19 => members * 12,
         // enum, prototype
         6 | KIND_FUNC_PROTO => members * 8,
         // pointer, forward, typedef, volatile, const, restrict, function, float, type tag
@@ -108,11 +140,14 @@ fn trailing_bytes(kind: u32, members: u32) -> Option<usize> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A BTF file with an int, a struct of two members and the functions given.
+    /// A BTF file with an int, a `task_struct` with its ids at 12 and 16, and the functions given.
     pub(crate) fn btf_with(functions: &[(&str, u32)]) -> Vec<u8> {
-        let mut strings = b"\0".to_vec();
+        let mut strings = b"\0task_struct\0pid\0tgid\0".to_vec();
         let mut types: Vec<u32> = vec![0, 1 << 24, 4, 32]; // id 1: int
-        types.extend([0, 4 << 24 | 2, 8, 0, 1, 0, 0, 1, 32]); // id 2: struct
+        // id 2: struct, with a bit field of 3 bits before pid and tgid
+        let bit_field = [0, 1, 3 << 24 | 64];
+        types.extend([1, 1 << 31 | KIND_STRUCT << 24 | 3, 20]);
+        types.extend([bit_field, [13, 1, 96], [17, 1, 128]].as_flattened());
         for (i, (name, arguments)) in functions.iter().enumerate() {
             let id = 3 + 2 * i as u32;
             types.extend([0, KIND_FUNC_PROTO << 24 | arguments, 0]);
@@ -128,21 +163,22 @@ pub(crate) mod tests {
     #[test]
     fn functions_are_found_by_their_whole_name() {
         let btf = btf_with(&[("task_numa_faults", 9), ("task_numa_fault", 4), ("other", 0)]);
-        let found = functions(&btf, ["task_numa_fault", "mpol_misplaced", "other"]);
+        let found = find(&btf, ["task_numa_fault", "mpol_misplaced", "other"]).unwrap();
         let [fault, other] =
             [(6, 4), (8, 0)].map(|(id, arguments)| Some(Function { id, arguments }));
-        assert_eq!(found, Ok([fault, None, other]));
+        assert_eq!(found.functions, [fault, None, other]);
+        assert_eq!(found.ids, Some(TaskIds { pid: 12, tgid: 16 }));
     }
 
     #[test]
     fn what_is_no_btf_is_an_error_wherever_it_is_cut() {
         let whole = btf_with(&[("task_numa_fault", 4)]);
         for len in 0..whole.len() {
-            assert!(functions(&whole[..len], ["task_numa_fault"]).is_err(), "{len} bytes");
+            assert!(find(&whole[..len], ["task_numa_fault"]).is_err(), "{len} bytes");
         }
         let mut unknown = whole.clone();
         unknown[24 + 7] = 0x1f; // kind 31
-        let error = functions(&unknown, ["x"]).unwrap_err().to_string();
+        let error = find(&unknown, ["x"]).unwrap_err().to_string();
         assert_eq!(error, "not a kernel's BTF: a type of unknown kind at byte 0");
     }
 }

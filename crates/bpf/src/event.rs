@@ -17,7 +17,7 @@
 //! assert_eq!((last.cpu.0, last.pid_low8), (5, 0x2a));
 //! ```
 
-use numaherd_model::{CpuId, FaultFlags, HintingFault, Nanos, NodeId, Pages};
+use numaherd_model::{Birth, CpuId, FaultFlags, HintingFault, Nanos, NodeId, Pages};
 
 /// `sizeof(struct numaherd_fault)`.
 pub(crate) const EVENT_BYTES: usize = 48;
@@ -54,8 +54,15 @@ pub(crate) fn cpu_bits(kernel_max: u32) -> u32 {
     u32::BITS - kernel_max.leading_zeros()
 }
 
+/// What an event tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Fault(HintingFault),
+    Birth(Birth),
+}
+
 /// Reads one event. None if it is shorter than an event or names no node.
-pub(crate) fn decode_event(bytes: &[u8], bits: Option<u32>) -> Option<HintingFault> {
+pub(crate) fn decode_event(bytes: &[u8], bits: Option<u32>) -> Option<Event> {
     let bytes: &[u8; EVENT_BYTES] = bytes.get(..EVENT_BYTES)?.try_into().ok()?;
     let word =
         |at: usize| u32::from_ne_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
@@ -64,8 +71,11 @@ pub(crate) fn decode_event(bytes: &[u8], bits: Option<u32>) -> Option<HintingFau
         eight.copy_from_slice(&bytes[at..at + 8]);
         u64::from_ne_bytes(eight)
     };
+    if word(44) == 1 {
+        return Some(Event::Birth(Birth { child: word(16), parent: word(20) }));
+    }
     let last = bits.and_then(|bits| decode_last_access(word(40) as i32, bits));
-    Some(HintingFault {
+    Some(Event::Fault(HintingFault {
         time: Nanos(long(0)),
         address: Some(long(8)).filter(|&address| address != 0),
         tid: word(16),
@@ -76,7 +86,7 @@ pub(crate) fn decode_event(bytes: &[u8], bits: Option<u32>) -> Option<HintingFau
         flags: FaultFlags(word(36)),
         last_cpu: last.map(|last| last.cpu),
         last_pid_low8: last.map(|last| last.pid_low8),
-    })
+    }))
 }
 
 #[cfg(test)]
@@ -125,7 +135,14 @@ mod tests {
             bytes.extend(word.to_ne_bytes());
         }
         assert_eq!(bytes.len(), EVENT_BYTES);
-        let fault = decode_event(&bytes, Some(13)).unwrap();
+        let decode = |bytes: &[u8], bits| match decode_event(bytes, bits) {
+            Some(Event::Fault(fault)) => Some(fault),
+            other => {
+                assert_eq!(other, None);
+                None
+            }
+        };
+        let fault = decode(&bytes, Some(13)).unwrap();
         let expected = HintingFault {
             time: Nanos(7_000_000_001),
             tid: 101,
@@ -139,11 +156,21 @@ mod tests {
             last_pid_low8: Some(0x2a),
         };
         assert_eq!(fault, expected);
-        assert_eq!(decode_event(&bytes, None).unwrap().last_cpu, None);
-        assert_eq!(decode_event(&bytes[..47], Some(13)), None);
+        assert_eq!(decode(&bytes, None).unwrap().last_cpu, None);
+        assert_eq!(decode(&bytes[..47], Some(13)), None);
         bytes[8..16].fill(0);
-        assert_eq!(decode_event(&bytes, Some(13)).unwrap().address, None);
+        assert_eq!(decode(&bytes, Some(13)).unwrap().address, None);
         bytes[28..32].copy_from_slice(&(-1_i32).to_ne_bytes());
-        assert_eq!(decode_event(&bytes, Some(13)), None, "node -1 is no node");
+        assert_eq!(decode(&bytes, Some(13)), None, "node -1 is no node");
+    }
+
+    #[test]
+    fn a_birth_is_told_from_a_fault() {
+        let mut bytes = [0; EVENT_BYTES];
+        for (at, word) in [(16, 102_u32), (20, 100), (44, 1)] {
+            bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
+        }
+        let birth = Event::Birth(Birth { child: 102, parent: 100 });
+        assert_eq!(decode_event(&bytes, Some(13)), Some(birth));
     }
 }

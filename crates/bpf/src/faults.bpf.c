@@ -12,7 +12,9 @@
  * the task's storage in between. Arguments are taken as plain 64-bit words: no kernel structure
  * is read, so that loading needs neither vmlinux.h nor relocations.
  *
- * And it counts those that end, so that user space need not look at each to know.
+ * And it counts those that end, so that user space need not look at each to know, and tells of processes
+ * that are born: whose parent has ended by the time somebody looks is nobody's child in /proc. For that it
+ * reads two numbers of the child's task_struct, whose places user space found in the kernel's BTF.
  *
  * This file counts and forwards. Decisions are made in user space.
  */
@@ -32,6 +34,7 @@ enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 	BPF_F_NO_PREALLOC = 1,
@@ -100,6 +103,38 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } exited SEC(".maps");
+
+/* Slot 0: where a task_struct has its thread's and its process's id. */
+struct places {
+	__u32 pid;
+	__u32 tgid;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct places);
+} places SEC(".maps");
+
+/*
+ * Processes born of watched ones, or of others that were: user space learns of these when it looks, and some
+ * have children and end before that.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u8);
+} descendants SEC(".maps");
+
+/* Slot 0: how many tasks were born of watched processes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} born SEC(".maps");
 
 /* Slot 0: when this CPU looked at the clock last. */
 struct look {
@@ -198,16 +233,21 @@ int remember_address(__u64 *ctx)
 	return 0;
 }
 
+static __always_inline void add_one(void *counter)
+{
+	__u32 slot = 0;
+	__u64 *count = bpf_map_lookup_elem(counter, &slot);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
 static __always_inline int forward(__u64 *ctx, __u64 address, __u64 pid_tgid)
 {
 	struct numaherd_fault *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
 	if (!event) {
-		__u32 slot = 0;
-		__u64 *count = bpf_map_lookup_elem(&lost, &slot);
-
-		if (count)
-			__sync_fetch_and_add(count, 1);
+		add_one(&lost);
 		return 0;
 	}
 	event->time_ns = about_now();
@@ -219,7 +259,7 @@ static __always_inline int forward(__u64 *ctx, __u64 address, __u64 pid_tgid)
 	event->mem_node = ctx[1];
 	event->pages = ctx[2];
 	event->flags = ctx[3];
-	event->reserved = 0;
+	event->is_birth = 0;
 	/* The reader comes by on its own clock; waking it for each fault would cost more. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
@@ -258,16 +298,46 @@ int forward_with_address(__u64 *ctx)
 SEC("fentry/exit_signals")
 int count_exits(__u64 *ctx)
 {
-	__u32 slot = 0;
-	__u64 *count;
-
 	if (!wanted(bpf_get_current_pid_tgid() >> 32))
 		return 0;
-	if (!bpf_task_storage_get(&pending, bpf_get_current_task_btf(), 0, 0))
+	if (bpf_task_storage_get(&pending, bpf_get_current_task_btf(), 0, 0))
+		add_one(&exited);
+	return 0;
+}
+
+/*
+ * wake_up_new_task(child): each task that is born, in its parent. A process of a stranger's may get the pid of one that
+ * was a descendant.
+ */
+SEC("fentry/wake_up_new_task")
+int see_births(__u64 *ctx)
+{
+	__u32 slot = 0, parent = bpf_get_current_pid_tgid() >> 32, pid = 0, tgid = 0;
+	struct places *at = bpf_map_lookup_elem(&places, &slot);
+	struct numaherd_fault *event;
+	int watched_one = wanted(parent);
+	__u8 yes = 1;
+
+	if (!at || bpf_probe_read_kernel(&pid, sizeof(pid), (void *)(ctx[0] + at->pid)) ||
+	    bpf_probe_read_kernel(&tgid, sizeof(tgid), (void *)(ctx[0] + at->tgid)))
 		return 0;
-	count = bpf_map_lookup_elem(&exited, &slot);
-	if (count)
-		__sync_fetch_and_add(count, 1);
+	if (watched_one)
+		add_one(&born);
+	if (pid != tgid)
+		return 0;
+	if (!watched_one && !bpf_map_lookup_elem(&descendants, &parent)) {
+		bpf_map_delete_elem(&descendants, &tgid);
+		return 0;
+	}
+	bpf_map_update_elem(&descendants, &tgid, &yes, 0);
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event)
+		return 0;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->tid = tgid;
+	event->tgid = parent;
+	event->is_birth = 1;
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 	return 0;
 }
 

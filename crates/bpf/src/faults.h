@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only */
 /*
- * One hinting fault as it crosses the ring buffer: host byte order, no padding.
+ * One hinting fault, or a process that is born, as it crosses the ring buffer: host byte order, no padding.
  * src/event.rs reads the same layout; change both or neither.
  */
 #ifndef NUMAHERD_FAULTS_H
@@ -16,7 +16,7 @@ struct numaherd_fault {
 	__u32 pages;       /* base pages: 512 for a 2 MiB page */
 	__u32 flags;       /* TNF_* of the kernel's sched/numa_balancing.h */
 	__s32 last_cpupid; /* as the kernel packs it; -1 when not known */
-	__u32 reserved;
+	__u32 is_birth;    /* 1 where it is no fault: process tid was born of process tgid, all else 0 */
 };
 
 #endif

@@ -26,7 +26,7 @@ mod filter;
 mod probe;
 mod stream;
 
-pub use btf::Function;
+pub use btf::{Function, TaskIds};
 pub use event::{LastAccess, decode_last_access};
-pub use probe::{Choice, Probe, choose, probe};
+pub use probe::{Births, Choice, Probe, choose, probe};
 pub use stream::{BpfError, FaultStream};

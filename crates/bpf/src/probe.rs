@@ -10,7 +10,7 @@
 
 use std::path::Path;
 
-use crate::btf::{self, Function};
+use crate::btf::{self, Found, Function, TaskIds};
 use crate::event::cpu_bits;
 
 /// The arguments our BPF program counts on: `task_numa_fault(last_cpupid, mem_node, pages,
@@ -18,6 +18,9 @@ use crate::event::cpu_bits;
 const TASK_NUMA_FAULT_ARGUMENTS: u32 = 4;
 /// `mpol_misplaced(…, …, address)`, since Linux 3.8.
 const MPOL_MISPLACED_ARGUMENTS: u32 = 3;
+
+/// `wake_up_new_task(child)`, since Linux 2.6.
+const WAKE_UP_NEW_TASK_ARGUMENTS: u32 = 1;
 
 /// Capability numbers of include/uapi/linux/capability.h.
 const CAP_SYS_ADMIN: u32 = 21;
@@ -39,6 +42,10 @@ pub struct Probe {
     pub mpol_misplaced: Option<Function>,
     /// `exit_signals`, which every task that ends comes through.
     pub exit_signals: Option<Function>,
+    /// `wake_up_new_task`, by which every task that is born comes.
+    pub wake_up_new_task: Option<Function>,
+    /// Where a `task_struct` has its ids.
+    pub task_ids: Option<TaskIds>,
     /// Whether we hold CAP_SYS_ADMIN, or both CAP_BPF and CAP_PERFMON.
     pub privileged: bool,
     /// `kernel.numa_balancing`; None on a kernel built without it.
@@ -47,6 +54,15 @@ pub struct Probe {
     pub cpu_bits: Option<u32>,
     /// Whether we are in a PID namespace other than the first, so that the kernel's pids are not those we know.
     pub own_pids: bool,
+}
+
+/// By what births are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Births {
+    /// BTF id of `wake_up_new_task`.
+    pub function: u32,
+    /// Where a `task_struct` has its ids.
+    pub ids: TaskIds,
 }
 
 /// What can be had.
@@ -60,6 +76,8 @@ pub enum Choice {
         functions: [u32; 2],
         /// And of `exit_signals`, by which those that end are counted, where there is one.
         exits: Option<u32>,
+        /// By what births are told, where that can be.
+        births: Option<Births>,
     },
     /// Faults without addresses: who uses which node, not which region.
     WithoutAddresses {
@@ -80,21 +98,22 @@ pub enum Choice {
 pub fn probe(root: &Path) -> Probe {
     let text = |path: &str| std::fs::read_to_string(root.join(path)).ok();
     let number = |path: &str| text(path)?.trim().parse::<u32>().ok();
-    let functions = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
+    let names = ["task_numa_fault", "mpol_misplaced", "exit_signals", "wake_up_new_task"];
+    let found = std::fs::read(root.join("sys/kernel/btf/vmlinux"))
         .map_err(|error| error.to_string())
-        .and_then(|bytes| {
-            btf::functions(&bytes, ["task_numa_fault", "mpol_misplaced", "exit_signals"])
-                .map_err(|error| error.to_string())
-        });
-    let (btf_problem, [task_numa_fault, mpol_misplaced, exit_signals]) = match functions {
-        Ok(counts) => (None, counts),
-        Err(problem) => (Some(problem), [None; 3]),
+        .and_then(|bytes| btf::find(&bytes, names).map_err(|error| error.to_string()));
+    let (btf_problem, found) = match found {
+        Ok(found) => (None, found),
+        Err(problem) => (Some(problem), Found { functions: [None; 4], ids: None }),
     };
+    let [task_numa_fault, mpol_misplaced, exit_signals, wake_up_new_task] = found.functions;
     Probe {
         btf_problem,
         task_numa_fault,
         mpol_misplaced,
         exit_signals,
+        wake_up_new_task,
+        task_ids: found.ids,
         privileged: text("proc/self/status").is_some_and(|status| may_load(&status)),
         numa_balancing: number("proc/sys/kernel/numa_balancing"),
         cpu_bits: number("sys/devices/system/cpu/kernel_max").map(cpu_bits),
@@ -167,7 +186,11 @@ pub fn choose(probe: &Probe) -> Choice {
     match probe.mpol_misplaced {
         Some(Function { id, arguments: MPOL_MISPLACED_ARGUMENTS }) => {
             let exits = probe.exit_signals.map(|function| function.id);
-            Choice::WithAddresses { cpu_bits, functions: [function, id], exits }
+            let birth = probe.wake_up_new_task;
+            let birth = birth.filter(|birth| birth.arguments == WAKE_UP_NEW_TASK_ARGUMENTS);
+            let births = birth.zip(probe.task_ids);
+            let births = births.map(|(birth, ids)| Births { function: birth.id, ids });
+            Choice::WithAddresses { cpu_bits, functions: [function, id], exits, births }
         }
         _ => Choice::WithoutAddresses { cpu_bits, function },
     }
@@ -187,6 +210,8 @@ mod tests {
             task_numa_fault: function(4, 4),
             mpol_misplaced: function(6, 3),
             exit_signals: function(8, 1),
+            wake_up_new_task: function(10, 1),
+            task_ids: Some(TaskIds { pid: 12, tgid: 16 }),
             privileged: true,
             numa_balancing: Some(1),
             cpu_bits: Some(13),
@@ -196,10 +221,23 @@ mod tests {
 
     #[test]
     fn a_stock_kernel_and_root_give_addresses() {
-        let with = |exits| Choice::WithAddresses { cpu_bits: Some(13), functions: [4, 6], exits };
-        let addresses = with(Some(8));
+        let births = Some(Births { function: 10, ids: TaskIds { pid: 12, tgid: 16 } });
+        let with = |exits, births| Choice::WithAddresses {
+            cpu_bits: Some(13),
+            functions: [4, 6],
+            exits,
+            births,
+        };
+        let addresses = with(Some(8), births);
         assert_eq!(choose(&good()), addresses);
-        assert_eq!(choose(&Probe { exit_signals: None, ..good() }), with(None));
+        assert_eq!(choose(&Probe { exit_signals: None, ..good() }), with(None, births));
+        for other in [
+            Probe { task_ids: None, ..good() },
+            Probe { wake_up_new_task: function(10, 2), ..good() },
+            Probe { wake_up_new_task: None, ..good() },
+        ] {
+            assert_eq!(choose(&other), with(Some(8), None));
+        }
         // tiering on top of balancing changes nothing
         let tiering = Probe { numa_balancing: Some(3), ..good() };
         assert_eq!(choose(&tiering), addresses);
@@ -269,7 +307,12 @@ mod tests {
         assert!(missing.btf_problem.is_some());
         assert_eq!(missing.numa_balancing, None);
 
-        let functions = [("task_numa_fault", 4), ("mpol_misplaced", 3), ("exit_signals", 1)];
+        let functions = [
+            ("task_numa_fault", 4),
+            ("mpol_misplaced", 3),
+            ("exit_signals", 1),
+            ("wake_up_new_task", 1),
+        ];
         let btf = btf::tests::btf_with(&functions);
         put("sys/kernel/btf/vmlinux", &btf);
         put("proc/self/status", b"Name:\tx\nCapEff:\t000001ffffffffff\n");

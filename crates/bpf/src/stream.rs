@@ -13,12 +13,12 @@ use libbpf_rs::{
     ErrorKind, Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, RingBuffer,
     RingBufferBuilder,
 };
-use numaherd_model::{Bytes, FaultSource, HintingFault, SAMPLED};
+use numaherd_model::{Birth, Bytes, FaultSource, HintingFault, SAMPLED};
 
 use crate::attach;
-use crate::event::{EVENT_BYTES, decode_event};
+use crate::event::{EVENT_BYTES, Event, decode_event};
 use crate::filter::{Filter, Table};
-use crate::probe::Choice;
+use crate::probe::{Births, Choice};
 
 /// The compiled program. libbpf wants it 8-byte aligned; `include_bytes!` alone promises 1.
 static OBJECT: &Aligned<[u8]> =
@@ -30,6 +30,8 @@ struct Aligned<T: ?Sized>(T);
 /// Guessed: at 48 + 8 bytes an event, 18,000 faults between two drains. A task that faults on
 /// every base page at 1 GB/s makes 26,000 a second, drains are 100 ms apart.
 const RING_BYTES: u32 = 1 << 20;
+/// Births that wait for whoever asks for them. Guessed: a look's.
+const MOST_BIRTHS: usize = 1 << 16;
 /// The kernel keeps 8 bytes of header before each event.
 const RING_HEADER_BYTES: usize = 8;
 
@@ -68,14 +70,16 @@ impl BpfError {
 
 /// The kernel's hinting faults, from when it is opened until it is dropped.
 pub struct FaultStream {
-    /// Filled by the ring's callback while draining, empty otherwise.
-    drained: Arc<Mutex<Vec<HintingFault>>>,
+    /// Filled by the ring's callback while draining.
+    drained: Arc<Mutex<Drained>>,
     ring: RingBuffer<'static>,
     ring_events: usize,
     table: Maps,
     filter: Filter,
     lost: MapHandle,
     exited: MapHandle,
+    /// How many tasks were born, where that is counted.
+    born: Option<MapHandle>,
     sampled: MapHandle,
     /// Whether faults on base pages stand for several.
     samples: bool,
@@ -83,6 +87,15 @@ pub struct FaultStream {
     /// Detached before the object goes.
     _links: Vec<Link>,
     _object: Object,
+}
+
+/// What came out of the ring.
+#[derive(Debug, Default)]
+struct Drained {
+    /// None but while draining.
+    faults: Vec<HintingFault>,
+    /// None after somebody has asked for them.
+    births: Vec<Birth>,
 }
 
 impl FaultStream {
@@ -94,37 +107,43 @@ impl FaultStream {
         Self::open_with_ring(choice, RING_BYTES)
     }
 
-    /// Loads and attaches what was chosen; `ring_bytes` is a power of two and at least a page. Where those that end
-    /// cannot be counted, it does without.
+    /// Loads and attaches what was chosen; `ring_bytes` is a power of two and at least a page. Where births cannot be told,
+    /// or those that end cannot be counted, it does without.
     ///
     /// # Errors
     /// [`BpfError::Unavailable`] for that choice, or what the kernel refused.
     pub fn open_with_ring(choice: &Choice, ring_bytes: u32) -> Result<Self, BpfError> {
-        let opened = Self::open_all(choice, ring_bytes);
-        match (choice, &opened) {
-            (&Choice::WithAddresses { cpu_bits, functions, exits: Some(_) }, Err(error))
-                if !error.is_not_permitted() =>
-            {
-                let without = Choice::WithAddresses { cpu_bits, functions, exits: None };
-                Self::open_all(&without, ring_bytes)
+        let mut choice = choice.clone();
+        loop {
+            let opened = Self::open_all(&choice, ring_bytes);
+            let Err(error) = &opened else { return opened };
+            match &mut choice {
+                _ if error.is_not_permitted() => return opened,
+                Choice::WithAddresses { births: births @ Some(_), .. } => *births = None,
+                Choice::WithAddresses { exits: exits @ Some(_), .. } => *exits = None,
+                _ => return opened,
             }
-            _ => opened,
         }
     }
 
     fn open_all(choice: &Choice, ring_bytes: u32) -> Result<Self, BpfError> {
-        let (programs, cpu_bits, function): (&[&'static str], _, _) = match choice {
+        let (programs, cpu_bits, function) = match choice {
             // the address must be remembered by the time the first fault is forwarded
-            Choice::WithAddresses { cpu_bits, functions: [function, misplaced], exits } => {
+            Choice::WithAddresses { cpu_bits, functions: [function, misplaced], exits, births } => {
                 tell(c"fentry/mpol_misplaced", *misplaced)?;
+                let mut all = vec!["remember_address", "forward_with_address"];
                 if let Some(exits) = exits {
                     tell(c"fentry/exit_signals", *exits)?;
+                    all.push("count_exits");
                 }
-                let all = &["remember_address", "forward_with_address", "count_exits"];
-                (&all[..2 + usize::from(exits.is_some())], *cpu_bits, *function)
+                if let Some(births) = births {
+                    tell(c"fentry/wake_up_new_task", births.function)?;
+                    all.push("see_births");
+                }
+                (all, *cpu_bits, *function)
             }
             Choice::WithoutAddresses { cpu_bits, function } => {
-                (&["forward_without_address"], *cpu_bits, *function)
+                (vec!["forward_without_address"], *cpu_bits, *function)
             }
             Choice::Unavailable { reason } => {
                 return Err(BpfError::Unavailable { reason: reason.clone() });
@@ -136,22 +155,33 @@ impl FaultStream {
         let mut open = ObjectBuilder::default()
             .open_memory(&OBJECT.0)
             .map_err(|source| BpfError::Refused { step: "open", source })?;
-        select(&mut open, programs, ring_bytes)?;
+        select(&mut open, &programs, ring_bytes)?;
         let object = open.load().map_err(|source| BpfError::Refused { step: "load", source })?;
 
-        let drained = Arc::new(Mutex::new(Vec::new()));
+        let drained = Arc::new(Mutex::new(Drained::default()));
         let sink = Arc::clone(&drained);
         let events = map(&object, "events")?;
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&events, move |bytes| {
-                if let Some(fault) = decode_event(bytes, cpu_bits) {
-                    sink.lock().unwrap_or_else(PoisonError::into_inner).push(fault);
+                let mut drained = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                match decode_event(bytes, cpu_bits) {
+                    Some(Event::Fault(fault)) => drained.faults.push(fault),
+                    Some(Event::Birth(birth)) if drained.births.len() < MOST_BIRTHS => {
+                        drained.births.push(birth);
+                    }
+                    Some(Event::Birth(_)) | None => {}
                 }
                 0
             })
             .map_err(|source| BpfError::Refused { step: "read", source })?;
         let ring = builder.build().map_err(|source| BpfError::Refused { step: "read", source })?;
+
+        let births = match choice {
+            Choice::WithAddresses { births, .. } => *births,
+            _ => None,
+        };
+        let born = births.map(|births| tell_places(&object, births)).transpose()?;
 
         let links = programs.iter().map(|name| attach(&object, name)).collect::<Result<_, _>>()?;
         Ok(FaultStream {
@@ -162,6 +192,7 @@ impl FaultStream {
             filter: Filter::default(),
             lost: map(&object, "lost")?,
             exited: map(&object, "exited")?,
+            born,
             sampled: map(&object, "sampled")?,
             samples: false,
             with_addresses: matches!(choice, Choice::WithAddresses { .. }),
@@ -213,6 +244,15 @@ fn map(object: &Object, name: &'static str) -> Result<MapHandle, BpfError> {
     let map =
         object.maps().find(|map| map.name() == name).ok_or(BpfError::Missing { what: name })?;
     MapHandle::try_from(&map).map_err(|source| BpfError::Refused { step: "read", source })
+}
+
+/// Tells where a `task_struct` has its ids; answers where births are counted.
+fn tell_places(object: &Object, Births { ids, .. }: Births) -> Result<MapHandle, BpfError> {
+    let places = [ids.pid.to_ne_bytes(), ids.tgid.to_ne_bytes()];
+    map(object, "places")?
+        .update(&0_u32.to_ne_bytes(), places.as_flattened(), MapFlags::ANY)
+        .map_err(|source| BpfError::Refused { step: "load", source })?;
+    map(object, "born")
 }
 
 fn tell(section: &'static CStr, id: u32) -> Result<(), BpfError> {
@@ -267,7 +307,9 @@ impl FaultSource for FaultStream {
         // At most one ring full: on a slow CPU, faults may come as fast as they are read.
         let result = self.ring.consume_raw_n(self.ring_events);
         let before = faults.len();
-        faults.append(&mut self.drained.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        faults.append(&mut drained.faults);
+        drop(drained);
         let sampled =
             faults[before..].iter_mut().filter(|fault| self.samples && fault.pages.0 == 1);
         sampled.for_each(|fault| fault.pages = SAMPLED);
@@ -284,6 +326,15 @@ impl FaultSource for FaultStream {
 
     fn exited(&self) -> u64 {
         count(&self.exited)
+    }
+
+    fn born(&self) -> Option<u64> {
+        self.born.as_ref().map(count)
+    }
+
+    fn births(&mut self) -> Vec<Birth> {
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut drained.births)
     }
 }
 
@@ -331,15 +382,15 @@ mod tests {
     fn the_embedded_object_has_every_program_and_map_named_here() {
         let mut open = ObjectBuilder::default().open_memory(&OBJECT.0).unwrap();
         let maps: BTreeSet<_> = open.maps().map(|map| map.name().to_os_string()).collect();
-        for name in ["events", "watched", "filter", "lost", "exited", "pending", "sampled"] {
+        let names = ["events", "watched", "filter", "lost", "exited", "pending", "sampled"];
+        for name in names.into_iter().chain(["places", "born", "descendants"]) {
             assert!(maps.contains(std::ffi::OsStr::new(name)), "no map {name}");
         }
         select(&mut open, &["forward_without_address"], 4096).unwrap();
         let programs: BTreeSet<_> =
             open.progs().map(|program| program.name().to_os_string()).collect();
-        let names =
-            ["remember_address", "forward_with_address", "count_exits", "forward_without_address"];
-        for name in names {
+        let names = ["remember_address", "forward_with_address", "count_exits", "see_births"];
+        for name in names.into_iter().chain(["forward_without_address"]) {
             assert!(programs.contains(std::ffi::OsStr::new(name)), "no program {name}");
         }
     }

@@ -46,9 +46,10 @@ pub struct Pace {
     before: Nanos,
     /// Whether births ended this wait, and the one before.
     born: (bool, bool),
-    /// Tasks that ended, and tasks that wait where they are held.
+    /// Tasks that ended, tasks that wait where they are held, and tasks that were born while all had converged.
     exits: Calls,
     queues: Calls,
+    births: Calls,
     /// Whether the turn before found others to be busy than the one before it, and that one too.
     renewed: (bool, bool),
 }
@@ -69,6 +70,7 @@ impl Pace {
             born: (false, false),
             exits: Calls::default(),
             queues: Calls::default(),
+            births: Calls::default(),
             renewed: (false, false),
         }
     }
@@ -90,7 +92,7 @@ impl Pace {
         let within =
             |most: Nanos| Nanos((SLOW_REST * used.0).clamp(SLOW.0.0, most.0)).max(rest(used));
         let slow = within(SLOW.1);
-        for calls in [&mut self.exits, &mut self.queues] {
+        for calls in [&mut self.exits, &mut self.queues, &mut self.births] {
             calls.turned(acted, (self.quick, slow));
         }
         // Whoever begins starts others once; who does so all the time is over before it is known.
@@ -126,6 +128,12 @@ impl Pace {
     pub fn births_wake(&mut self, waited: Nanos) -> bool {
         self.born.0 = !self.born.1 && waited >= Pace::SOON;
         self.born.0
+    }
+
+    /// The same, now, once all has converged: whom those bore that we hold somewhere can run nowhere else until it is set
+    /// free. Who starts threads all the time is looked at hardly more often than others.
+    pub fn newborn_wake(&mut self, now: Nanos, waited: Nanos) -> bool {
+        self.allows(waited) && self.births.wake(now)
     }
 
     /// Whether a wait may end early after so long, as far as looking is dear.
@@ -246,6 +254,21 @@ mod tests {
         assert!(!pace.births_wake(Pace::SOON));
         pace.next(false, Found::More, long);
         assert!(pace.births_wake(Pace::SOON));
+    }
+
+    #[test]
+    fn births_end_a_wait_once_all_has_converged_but_not_each() {
+        let mut pace = Pace::new();
+        let ended = |pace: &mut Pace, at: u64| {
+            let ends = pace.newborn_wake(Nanos(at * 1_000_000), Pace::SOON);
+            pace.next(false, Found::Converged, Nanos(0));
+            ends
+        };
+        assert!(!pace.newborn_wake(Nanos(0), Nanos(Pace::SOON.0 - 1)));
+        let all: Vec<u64> = (0..80).map(|n| 50 * n).filter(|at| ended(&mut pace, *at)).collect();
+        assert_eq!(all, [0, 100, 300, 700, 1500, 2500, 3500]);
+        // After a while in which nobody was born.
+        assert!(ended(&mut pace, 9000));
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub use traffic::Counters as TrafficCounters;
 
 mod accesses;
 mod act;
+mod counts;
 pub(crate) mod custody;
 mod errors;
 mod family;
@@ -81,6 +82,7 @@ pub struct LiveMachine {
     /// Processes that another balancer looks after, and which.
     theirs: BTreeMap<u32, String>,
     family: Family,
+    parents: custody::Parents,
     custody: Custody,
     processes: BTreeMap<TaskId, ProcessId>,
     /// When each task was seen last, and how long it had run and waited then.
@@ -139,6 +141,7 @@ impl LiveMachine {
             coverage: options.coverage,
             theirs: BTreeMap::new(),
             family: Family::of(options.targets),
+            parents: custody::Parents::default(),
             custody: Custody::default(),
             processes: BTreeMap::new(),
             spent: BTreeMap::new(),
@@ -200,18 +203,6 @@ impl LiveMachine {
         self.heard.len() >= MOST_HEARD
     }
 
-    /// Whether tasks, of whomever, were born since the last look, and none since this was asked last. This costs
-    /// next to nothing.
-    pub fn births_are_over(&mut self) -> bool {
-        self.family.births_are_over(self.system.as_mut())
-    }
-
-    /// How many tasks that had faulted have ended; 0 where that is not known. This costs next to nothing.
-    #[must_use]
-    pub fn exited(&self) -> u64 {
-        self.faults.as_ref().map_or(0, |faults| faults.exited())
-    }
-
     /// Whether a task that we hold on a node waits for a CPU there. This costs next to nothing.
     ///
     /// # Errors
@@ -228,27 +219,15 @@ impl LiveMachine {
         &self.topology
     }
 
-    /// Faults that were lost because we were too slow.
-    #[must_use]
-    pub fn lost_faults(&self) -> u64 {
-        self.faults.as_ref().map_or(0, |faults| faults.lost())
-    }
-
-    /// Processes that were born with the CPUs of one node, because their parent was placed, before
-    /// they were set free.
-    #[must_use]
-    pub fn born_confined(&self) -> u64 {
-        self.custody.born_confined
-    }
-
-    /// The longest that a task can have waited for a page on its way, as estimated.
-    #[must_use]
-    pub fn longest_pause(&self) -> Nanos {
-        self.mover.longest_pause()
-    }
-
     /// Finds the processes in our care; tells the fault source when they change.
     fn find_processes(&mut self, now: Nanos) -> Result<Vec<Member>, WorldError> {
+        self.parents.turned();
+        if let Some(faults) = self.faults.as_mut().filter(|_| self.watches) {
+            faults.drain(&mut self.heard).map_err(unheard)?;
+            let births = faults.births();
+            self.parents.hear(&births);
+            self.family.hear(births);
+        }
         let placed = |process: &ProcessId| self.custody.has_placed(*process);
         let found = self.family.find(self.system.as_mut(), now, placed);
         let (members, changed) = found.map_err(read_error)?;
@@ -296,7 +275,7 @@ impl LiveMachine {
     ) -> Result<Task, WorldError> {
         let newborn = !self.processes.contains_key(&stat.id);
         let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
-        let mut hands = Hands { system, journal, acts: self.acts };
+        let mut hands = Hands { system, journal, parents: &self.parents, acts: self.acts };
         let topology = &self.topology;
         let home = |cpus: &CpuSet| custody::only_node_of(topology, cpus);
         self.custody.recognise(&mut hands, (stat, process), newborn, &mut allowed, home)?;

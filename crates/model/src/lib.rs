@@ -38,7 +38,7 @@ pub use ids::{
     Bytes, CpuId, Nanos, NodeId, ObjectId, PageVerdict, Pages, ProcessId, RegionId, TaskId,
 };
 pub use latencies::Latencies;
-pub use machine::{Actuate, FaultSource, Observe, Placement, WorldError};
+pub use machine::{Actuate, Birth, FaultSource, Observe, Placement, WorldError};
 pub use outcome::{Outcome, Refusal, SkipReason};
 pub use plan::{Action, Plan, Reason, Waiting};
 pub use set::{CpuSet, IdSet, Member, NodeSet, SetError};

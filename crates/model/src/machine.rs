@@ -28,6 +28,15 @@ pub enum WorldError {
     },
 }
 
+/// A process was born.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Birth {
+    /// Its thread group.
+    pub child: u32,
+    /// That of the process which created it.
+    pub parent: u32,
+}
+
 /// Where hinting faults come from.
 pub trait FaultSource {
     /// Appends the faults since the last call, oldest first.
@@ -48,6 +57,17 @@ pub trait FaultSource {
     /// How many tasks of these thread groups have ended that had faulted; 0 where that is not counted.
     fn exited(&self) -> u64 {
         0
+    }
+
+    /// How many tasks were born of these thread groups; None where that is not counted.
+    fn born(&self) -> Option<u64> {
+        None
+    }
+
+    /// Processes born of these thread groups, or of others that were, oldest first, of which [`FaultSource::drain`] was
+    /// told since the last call; none where that is not known.
+    fn births(&mut self) -> Vec<Birth> {
+        Vec::new()
     }
 }
 

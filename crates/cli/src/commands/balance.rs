@@ -34,6 +34,7 @@ use crate::{interrupt, latencies, runs, traffic};
 use misread::Misread;
 use scan::Tuner;
 use voice::Voice;
+use wait::Lives;
 
 mod misread;
 mod others;
@@ -280,7 +281,7 @@ impl Runner {
                 }
                 self.machine.retarget(whom.named, whom.busy);
             }
-            let exited = self.machine.exited();
+            let lives = Lives::of(&self.machine);
             let turn = match self.controller.turn(&mut self.machine) {
                 Ok(turn) => turn,
                 Err(WorldError::NoTasks) if self.targets.waits(args.once) => {
@@ -309,7 +310,8 @@ impl Runner {
             };
             self.misread.turned();
             deserted_since = None;
-            convergence.turned(clock::monotonic(), turn.changed(), turn.plan.converged, exited);
+            let now = clock::monotonic();
+            convergence.turned(now, turn.changed(), turn.plan.converged, lives.exited);
             self.summary.converged_at_ns = convergence.at().map(|at| at.0);
             self.machine.settle(self.calm.turned(&turn, self.pace.is_storm()));
             self.record(&turn);
@@ -340,7 +342,7 @@ impl Runner {
             let wait = self.pace.next(turn.acted(), Found::of(&turn, &self.calm), used);
             rotation.iter_mut().for_each(Rotation::step);
             let child = child.as_deref_mut();
-            if let Some(code) = self.wait(&turn, wait, exited, (child, args))? {
+            if let Some(code) = self.wait(&turn, wait, lives, (child, args))? {
                 return Ok(code);
             }
             before = clock::cpu_time();

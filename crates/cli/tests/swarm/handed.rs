@@ -40,6 +40,50 @@ fn who_was_born_just_before_its_parent_was_released_or_went_elsewhere_is_set_fre
     }
 }
 
+/// A program that goes to the background: its first process starts another and ends, before anybody looks. A stranger with
+/// such CPUs of its own has them from its owner, though its parent has ended too.
+#[test]
+fn who_lost_its_parent_before_a_look_is_looked_after_and_set_free() {
+    let bench = Bench::new();
+    let start = bench.task(100).start;
+    let mut bench = Bench::hearing(bench.shared.clone(), start);
+    look(&mut bench, []);
+    bench.place(100, 0);
+    bench.shared.0.borrow_mut().run(SECOND);
+    {
+        let mut kernel = bench.shared.0.borrow_mut();
+        kernel.spawn(200, Some(100), 1);
+        kernel.spawn(300, Some(200), 1);
+        kernel.end(200);
+        kernel.spawn(400, None, 1);
+        kernel.owner_sets(400, &"0-3".parse().unwrap());
+        kernel.spawn(500, Some(400), 1);
+        kernel.end(400);
+        // A daemon of a daemon.
+        kernel.spawn(600, Some(300), 1);
+        kernel.spawn(700, Some(600), 1);
+        kernel.end(600);
+    }
+    let expected = ["0-7", "0-3", "0-7"].map(String::from);
+    assert_eq!(look(&mut bench, [300, 500, 700]), (expected, 2));
+    let tids = bench.machine.observe(&mut Vec::new()).unwrap().tasks;
+    let tids: Vec<u32> = tids.iter().map(|task| task.id.tid).collect();
+    assert_eq!(tids, [100, 101, 300, 700]);
+    // And one of its own later.
+    bench.place_born(300, 0);
+    bench.shared.0.borrow_mut().run(SECOND);
+    {
+        let mut kernel = bench.shared.0.borrow_mut();
+        kernel.spawn(800, Some(300), 1);
+        kernel.spawn(900, Some(800), 1);
+        kernel.end(800);
+    }
+    assert_eq!(look(&mut bench, [900]), (["0-7".into()], 3));
+    bench.undone();
+    bench.shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
+    same_as_alone(0, "", &bench.shared, &mut Story::default());
+}
+
 /// Whichever thread executes it becomes the main one, and has its own mask still.
 #[test]
 fn who_executes_another_program_is_set_free() {

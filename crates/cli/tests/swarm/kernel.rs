@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use numaherd_model::{CpuId, CpuSet, NodeSet, ProcessId};
+use numaherd_model::{Birth, CpuId, CpuSet, NodeSet, ProcessId};
 
 /// Base pages in a region, and their size.
 pub const PAGES: usize = 512;
@@ -118,6 +118,8 @@ pub struct Kernel {
     pub locked: bool,
     /// Nobody may set the affinity of this thread.
     pub untouchable: Option<u32>,
+    /// Processes that were born of others and not told yet.
+    pub births: Vec<Birth>,
     /// Processes with the run's mark.
     pub marked: BTreeSet<u32>,
     /// Calls of the balancer that change something, until it is killed.
@@ -172,6 +174,7 @@ impl Kernel {
             settings: BTreeMap::new(),
             locked: false,
             untouchable: None,
+            births: Vec::new(),
             marked: BTreeSet::new(),
             fuse: None,
             killed: false,
@@ -275,6 +278,7 @@ impl Kernel {
             self.marked.insert(pid);
         }
         self.give_out(pid);
+        self.births.extend(parent.map(|_| Birth { child: pid, parent: task.parent }));
         self.tasks.insert(pid, task);
         self.memory.insert(pid, Vec::new());
     }

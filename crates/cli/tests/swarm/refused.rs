@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use numaherd_linux::live::LiveMachine;
+use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::undo::{Trail, undo_on};
 use numaherd_model::{
     Action, Actuate, Bytes, CpuId, CpuSet, NodeId, Observe, Outcome, Pages, ProcessId, Reason,
@@ -12,7 +12,7 @@ use numaherd_model::{
 use numaherd_trace::LeftBehind;
 
 use crate::kernel::{Kernel, TICK_NS};
-use crate::system::Shared;
+use crate::system::{Faults, Shared};
 use crate::{Story, begin, options, same_as_alone};
 
 /// Two threads on two nodes of four CPUs, and the live machine that has looked at them once.
@@ -38,11 +38,22 @@ impl Bench {
 
     /// Another run on the same kernel, which has not looked yet.
     pub fn on(shared: Shared, start: u64) -> Bench {
+        Bench::with(shared, start, |options| options)
+    }
+
+    /// The same, of which the kernel tells faults and births.
+    pub fn hearing(shared: Shared, start: u64) -> Bench {
+        let faults = Box::new(Faults(shared.clone()));
+        Bench::with(shared, start, |options| LiveOptions { faults: Some(faults), ..options })
+    }
+
+    fn with(shared: Shared, start: u64, more: impl FnOnce(LiveOptions) -> LiveOptions) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         let mortal = begin(&shared, folder.path());
         let journal = mortal.journal.path().to_path_buf();
         let targets = shared.0.borrow().processes();
-        let machine = LiveMachine::on(Box::new(shared.clone()), options(targets, mortal)).unwrap();
+        let options = more(options(targets, mortal));
+        let machine = LiveMachine::on(Box::new(shared.clone()), options).unwrap();
         Bench { shared, machine, journal, _folder: folder, start }
     }
 
@@ -52,6 +63,14 @@ impl Bench {
 
     pub fn place(&mut self, tid: u32, node: u32) -> Outcome {
         self.place_on(tid, node, (4 * node..4 * node + 4).map(CpuId).collect())
+    }
+
+    /// The same of one that was born later.
+    pub fn place_born(&mut self, tid: u32, node: u32) -> Outcome {
+        let start = std::mem::replace(&mut self.start, self.shared.0.borrow().tasks[&tid].start);
+        let outcome = self.place(tid, node);
+        self.start = start;
+        outcome
     }
 
     fn place_on(&mut self, tid: u32, node: u32, cpus: CpuSet) -> Outcome {

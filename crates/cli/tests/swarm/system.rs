@@ -16,8 +16,8 @@ use numaherd_linux::sys::SysError;
 use numaherd_linux::sys::pages::PageStatus;
 use numaherd_linux::system::{Lot, Machine, Memory, Tasks};
 use numaherd_model::{
-    Bytes, CpuId, CpuSet, FaultFlags, FaultSource, HintingFault, Nanos, NodeId, NodeSet, NodeState,
-    Pages, TaskId, Topology,
+    Birth, Bytes, CpuId, CpuSet, FaultFlags, FaultSource, HintingFault, Nanos, NodeId, NodeSet,
+    NodeState, Pages, TaskId, Topology,
 };
 
 use crate::kernel::{Kernel, PAGE_BYTES, PAGES};
@@ -414,5 +414,9 @@ impl FaultSource for Faults {
 
     fn lost(&self) -> u64 {
         0
+    }
+
+    fn births(&mut self) -> Vec<Birth> {
+        std::mem::take(&mut self.0.0.borrow_mut().births)
     }
 }

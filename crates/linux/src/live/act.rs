@@ -200,7 +200,7 @@ impl LiveMachine {
             return Ok(Outcome::Skipped(SkipReason::Gone));
         };
         let (system, journal) = (self.system.as_mut(), self.journal.as_mut());
-        let mut hands = Hands { system, journal, acts: self.acts };
+        let mut hands = Hands { system, journal, parents: &self.parents, acts: self.acts };
         self.custody.place(&mut hands, (task, process), to)
     }
 }

@@ -20,7 +20,10 @@ use crate::process::TaskStat;
 use crate::sys::{SysError, clock};
 use crate::system::System;
 
+pub use parents::Parents;
+
 mod handed;
+mod parents;
 
 /// How old knowledge of a thread's cpuset may be where it only guides plans.
 const CPUSET_AGE: Nanos = Nanos(5_000_000_000);
@@ -93,6 +96,7 @@ pub struct Custody {
 pub struct Hands<'a> {
     pub system: &'a mut dyn System,
     pub journal: &'a mut dyn Journal,
+    pub parents: &'a Parents,
     pub acts: bool,
 }
 

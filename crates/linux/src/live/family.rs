@@ -11,12 +11,15 @@
 //! the one of before, nobody was born, and where there are as many new threads of known processes as new pids, nobody
 //! else was.
 //!
+//! Who has no parent any more, for that ended before anybody looked, is nobody's child: a program that goes to the
+//! background does just that. Where births are told, their order says of whom it descends ([`Family::hear`]).
+//!
 //! Example: 107 was the newest pid. Now it is 110, and known processes have the new threads 108, 109 and 110: there is
 //! no other process. Had they the threads 108 and 110 only, 109 may be a child, and all are looked through.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use numaherd_model::{Nanos, ProcessId};
+use numaherd_model::{Birth, Nanos, ProcessId};
 
 use crate::ReadError;
 use crate::process::TaskStat;
@@ -49,6 +52,8 @@ pub struct Family {
     asked: Option<u32>,
     /// When all were looked through last.
     searched: Option<Nanos>,
+    /// Since the last look, oldest first.
+    births: Vec<Birth>,
 }
 
 /// Who comes with a process.
@@ -103,6 +108,11 @@ impl Family {
         newest.is_some() && newest == before && newest != self.newest
     }
 
+    /// These processes were born since the last look, oldest first.
+    pub fn hear(&mut self, births: Vec<Birth>) {
+        self.births.extend(births);
+    }
+
     /// Finds all who live, by pid; and whether they are others than the last time. Of some processes we have
     /// `placed` a thread.
     pub fn find(
@@ -127,8 +137,10 @@ impl Family {
             let parents = self.bearing(&bonds, &placed);
             let parents = parents.union(&self.bearing).copied().collect();
             self.search(system, &mut found, &mut bonds, parents)?;
+            self.add_orphans(system, &mut found, &mut bonds, &placed)?;
             self.searched = Some(now);
         }
+        self.births.clear();
         bonds.retain(|process, _| found.get(&process.tgid).is_some_and(|one| one.id == *process));
         self.release(&mut bonds, now, &placed);
         found.retain(|_, member| bonds.contains_key(&member.id));
@@ -204,6 +216,37 @@ impl Family {
         Ok(())
     }
 
+    /// Adds who was born since the last look of ours, or of somebody who was, and whose parent has ended.
+    fn add_orphans(
+        &self,
+        system: &mut dyn System,
+        found: &mut BTreeMap<u32, Member>,
+        bonds: &mut BTreeMap<ProcessId, Bond>,
+        placed: &impl Fn(&ProcessId) -> bool,
+    ) -> Result<(), ReadError> {
+        if self.births.is_empty() {
+            return Ok(());
+        }
+        let bearing = self.bearing(bonds, placed);
+        let bears = |(process, bond): &(&ProcessId, &Bond)| {
+            **bond == Bond::Whole || bearing.contains(process) || self.bearing.contains(process)
+        };
+        // Whoever lived at the last look was one of these, too.
+        let mut parents: BTreeSet<u32> =
+            bonds.iter().filter(bears).map(|(process, _)| process.tgid).collect();
+        for birth in self.births.iter().filter(|birth| Some(birth.child) != self.except) {
+            if !parents.contains(&birth.parent) {
+                continue;
+            }
+            parents.insert(birth.child);
+            if !found.contains_key(&birth.child) && is_orphan(system, *birth)? {
+                add(system, found, birth.child)?;
+                bonds.extend(found.get(&birth.child).map(|member| (member.id, Bond::Whole)));
+            }
+        }
+        Ok(())
+    }
+
     /// Adds who was born of busy processes since they were found to be so.
     fn add_born(
         &self,
@@ -229,6 +272,15 @@ impl Family {
         }
         Ok(())
     }
+}
+
+/// Whether a process has whoever adopts orphans for its parent, in place of the one that created it.
+fn is_orphan(system: &mut dyn System, birth: Birth) -> Result<bool, ReadError> {
+    let Some(child) = system.stat(birth.child, birth.child)? else { return Ok(false) };
+    // Either's pid may be another's by now.
+    let parent = ReadError::unless_refused(system.stat(birth.parent, birth.parent))?;
+    let lives = parent.is_some_and(|parent| parent.id.start <= child.id.start && !parent.is_dead());
+    Ok(!lives && child.ppid != birth.parent)
 }
 
 /// Adds a process, if it lives and is not there.

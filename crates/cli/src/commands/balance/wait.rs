@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use numaherd_control::controller::Turn;
-use numaherd_linux::live::Queue;
+use numaherd_linux::live::{LiveMachine, Queue};
 use numaherd_linux::sys::clock;
 use numaherd_model::{Nanos, Snapshot, WorldError};
 
@@ -20,13 +20,13 @@ const SHORT_NAP: Duration = Duration::from_millis(30);
 const HELD_NAP: Duration = Duration::from_millis(50);
 
 impl Runner {
-    /// Waits after a turn, so long or until something is worth a look; answers how it ends, if it does. `exited` is how
-    /// many tasks had ended when the turn began.
+    /// Waits after a turn, so long or until something is worth a look; answers how it ends, if it does. `before` is what
+    /// had become of tasks when the turn began.
     pub fn wait(
         &mut self,
         turn: &Turn,
         wait: Nanos,
-        exited: u64,
+        before: Lives,
         (mut child, args): (Option<&mut Child>, &Balance),
     ) -> Result<Option<ExitCode>> {
         let begun = Instant::now();
@@ -42,7 +42,7 @@ impl Runner {
                 return Ok(Some(code));
             }
             let waited = Nanos(begun.elapsed().as_nanos() as u64);
-            let called = self.is_called(turn, waited, exited);
+            let called = self.is_called(turn, waited, before);
             if self.or_not(called)? {
                 break;
             }
@@ -79,10 +79,15 @@ impl Runner {
     }
 
     /// Whether something is worth a look, after so long.
-    fn is_called(&mut self, turn: &Turn, waited: Nanos, exited: u64) -> Result<bool, WorldError> {
+    fn is_called(&mut self, turn: &Turn, waited: Nanos, before: Lives) -> Result<bool, WorldError> {
         let heard = self.machine.listen()?;
         let wakes = match turn.is_settled() {
-            true => self.controller.is_stirred(heard),
+            true => {
+                self.controller.is_stirred(heard)
+                    || is_held(&turn.snapshot)
+                        && self.have_born(before)
+                        && self.pace.newborn_wake(clock::monotonic(), waited)
+            }
             false => {
                 self.pace.wakes(waited, self.calm.news(heard))
                     || turn.has_just_begun()
@@ -93,7 +98,16 @@ impl Runner {
         let enough = self.machine.has_heard_enough() && self.pace.allows(waited);
         Ok(wakes
             || enough
-            || self.machine.exited() != exited && self.pace.exits_wake(clock::monotonic(), waited))
+            || self.machine.exited() != before.exited
+                && self.pace.exits_wake(clock::monotonic(), waited))
+    }
+
+    /// Whether tasks were born since of those that are looked after, or where nobody tells of whom, anywhere.
+    fn have_born(&mut self, before: Lives) -> bool {
+        match before.born {
+            Some(born) => self.machine.born() != Some(born),
+            None => self.machine.births_are_over(),
+        }
     }
 
     /// Whether somebody waits for a CPU where we hold them and that is worth a look, after so long.
@@ -109,11 +123,29 @@ impl Runner {
     }
 }
 
+/// How many tasks had ended, and were born, so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Lives {
+    pub exited: u64,
+    pub born: Option<u64>,
+}
+
+impl Lives {
+    /// As of now.
+    pub fn of(machine: &LiveMachine) -> Lives {
+        Lives { exited: machine.exited(), born: machine.born() }
+    }
+}
+
+/// Whether we hold somebody somewhere.
+fn is_held(snapshot: &Snapshot) -> bool {
+    snapshot.tasks.iter().any(|task| task.home.is_some())
+}
+
 /// Whether somebody is held, and not all CPUs are taken by those in our care: else there is nowhere to let them go.
 fn may_be_freed(snapshot: &Snapshot) -> bool {
     let tasks = &snapshot.tasks;
-    let is_held = tasks.iter().any(|task| task.home.is_some());
-    is_held
+    is_held(snapshot)
         && tasks.iter().filter(|task| task.claims_cpu()).count() < snapshot.topology.cpus().len()
 }
 

@@ -27,7 +27,12 @@ fn good() -> Facts {
             admin: true,
         },
         numa_balancing: Some(1),
-        faults: Choice::WithAddresses { cpu_bits: Some(13), functions: [1, 2], exits: None },
+        faults: Choice::WithAddresses {
+            cpu_bits: Some(13),
+            functions: [1, 2],
+            exits: None,
+            births: None,
+        },
         opened: Some(Ok(())),
         sampling: Ok(()),
         sampling_takes_admin: false,

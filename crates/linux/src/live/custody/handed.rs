@@ -52,17 +52,24 @@ impl Custody {
         let heirs_of = |process: ProcessId, born: u64| {
             ours().find(|o| o.process == process && born_with(o, born)).cloned()
         };
-        let (mut found, mut next, mut born) =
-            (heirs_of(process, task.start), parent, process.start);
+        let (mut found, mut born) = (heirs_of(process, task.start), process.start);
+        let mut next = hands.parents.of(process.tgid).unwrap_or(parent);
         for _ in 0..MOST_ANCESTORS {
             if found.is_some() || next == 0 {
                 break;
             }
+            let told = hands.parents.of(next);
             // Whom we may not look at is none that we have placed.
             let stat = ReadError::unless_refused(hands.system.stat(next, next));
-            let Some(stat) = stat.map_err(read_error)? else { break };
-            found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
-            (next, born) = (stat.ppid, stat.id.start);
+            // Who has ended was born no later than its children.
+            match (stat.map_err(read_error)?.filter(|stat| stat.id.start <= born), told) {
+                (Some(stat), _) => {
+                    found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
+                    (next, born) = (told.unwrap_or(stat.ppid), stat.id.start);
+                }
+                (None, Some(parent)) => next = parent,
+                (None, None) => break,
+            }
         }
         match found {
             Some(parent) => self.free(hands, (task, process), &parent, current),
