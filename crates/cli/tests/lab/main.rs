@@ -10,6 +10,7 @@ mod transcript;
 
 mod balancing;
 mod endings;
+mod handed;
 mod inside;
 mod kernels;
 mod killed;
