@@ -11,6 +11,7 @@ use numaherd_model::{Change, ProcessId, TaskId};
 use numaherd_trace::LeftBehind;
 
 use crate::session::{is_alive, left_behind};
+use crate::strangers::strangers;
 
 /// This user's runs that still change things.
 ///
@@ -67,8 +68,16 @@ pub fn looked_after(left: &LeftBehind, reader: &mut TaskReader) -> BTreeSet<u32>
 }
 
 /// The processes that other runs than this one look after, with their descendants, and which; none where those cannot be
-/// read. Next to nothing where there are no others.
-pub fn beside(dir: &Path, run: &str) -> BTreeMap<u32, String> {
+/// read. Of `namesakes`, those that are called as we are, some may be other users'. Next to nothing where there are no
+/// others.
+pub fn beside(dir: &Path, run: &str, namesakes: &[u32]) -> BTreeMap<u32, String> {
+    let mut theirs = strangers(namesakes);
+    theirs.extend(own_beside(dir, run));
+    theirs
+}
+
+/// The same of this user's runs.
+fn own_beside(dir: &Path, run: &str) -> BTreeMap<u32, String> {
     let is_other = |entry: std::fs::DirEntry| {
         let name = entry.file_name();
         name.to_str().and_then(|name| name.strip_suffix(".journal")).is_some_and(|of| of != run)

@@ -21,6 +21,7 @@ mod session;
 mod simulation;
 mod stalls;
 mod start;
+mod strangers;
 mod targets;
 mod terminal;
 mod traffic;

@@ -13,6 +13,8 @@ use numaherd_linux::sys::{affinity, clock};
 use numaherd_linux::{ReadError, cgroup};
 use numaherd_model::ProcessId;
 
+use crate::strangers::NAME;
+
 /// How often it is looked who is there. Guessed: a process that lives shorter is not worth it.
 const LOOK: Duration = Duration::from_secs(2);
 /// A process of `--all` must use so much of a CPU, per mille, to be looked after: herd places no
@@ -80,6 +82,8 @@ pub struct Targets {
     deserted: bool,
     all: bool,
     reader: TaskReader,
+    /// Of all processes those that are called as we are, but us and our children.
+    namesakes: Vec<u32>,
     /// When it was last looked, and each process's CPU time in ticks then.
     last: Option<(Instant, BTreeMap<ProcessId, u64>)>,
 }
@@ -99,7 +103,8 @@ impl Targets {
             folders.push(folder);
         }
         let reader = TaskReader::new(root);
-        Ok(Targets { named, groups: folders, deserted: false, all, reader, last: None })
+        let (deserted, namesakes, last) = (false, Vec::new(), None);
+        Ok(Targets { named, groups: folders, deserted, all, reader, namesakes, last })
     }
 
     /// Names one more process: a child of ours, whose pid is its own until we have waited for it.
@@ -147,15 +152,22 @@ impl Targets {
         Ok(Some(Whom { named: found.into_iter().collect(), busy }))
     }
 
+    /// With all, processes that were called as we are when it was last looked.
+    pub fn namesakes(&self) -> &[u32] {
+        &self.namesakes
+    }
+
     /// CPU time of every process but kernel threads and ours, of all its threads, ended ones too: in a program that
     /// starts a thread for each request nobody else has any.
     fn cpu_ticks(&mut self, ours: &BTreeSet<u32>) -> Result<BTreeMap<ProcessId, u64>> {
         let mut used = BTreeMap::new();
+        self.namesakes.clear();
         for pid in self.reader.processes()? {
             let whole = ReadError::unless_refused(self.reader.process_stat(pid))?;
             let Some(whole) = whole else { continue };
             if !whole.is_kernels && !ours.contains(&pid) {
                 used.insert(ProcessId { tgid: pid, start: whole.id.start }, whole.cpu_ticks);
+                self.namesakes.extend((whole.comm == NAME).then_some(pid));
             }
         }
         Ok(used)

@@ -185,19 +185,30 @@ fn is_root(folder: &Path, version_1: bool) -> bool {
     }
 }
 
-/// The folder of a process's group of version 2 and those above it, nearest first; none where it
-/// has ended, or its group is outside our namespace. In a container the root may have limits too.
+/// The folders of a process's groups of version 2, each with those above it, nearest first; none where it has ended, or its
+/// group is outside our namespace. It has several where its threads are shared out (libvirt's vCPUs and emulator). In a
+/// container the root may have limits too.
 ///
 /// # Errors
 /// A file is there and cannot be read.
-pub fn of_process(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Vec<PathBuf>, ReadError> {
-    let text = text_if_present(&root.join(format!("proc/{tgid}/cgroup")))?.unwrap_or_default();
-    let group = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
-    let Some(base) = mounts.version_2(root)? else { return Ok(Vec::new()) };
-    Ok(up(group).map(|part| base.join(part)).collect())
+pub fn of_process(
+    root: &Path,
+    mounts: &mut Mounts,
+    tgid: u32,
+) -> Result<Vec<Vec<PathBuf>>, ReadError> {
+    let Some(base) = mounts.version_2(root)?.map(Path::to_path_buf) else { return Ok(Vec::new()) };
+    let of = |text: &str| {
+        let group = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+        up(group).map(|part| base.join(part)).collect()
+    };
+    groups(root, tgid, of, |own| {
+        Ok(text_if_present(&own.join("cgroup.type"))?.is_some_and(|kind| kind.contains("threaded")))
+    })
 }
 
-/// The same of its group of version 1 that has the `cpu` controller, as on hosts where both versions are in use.
+/// The same of its groups of version 1 that have the `cpu` controller, as on hosts where both versions are in use. There a
+/// process's threads may be in as many groups as they like; they are looked for where its main one is in one that libvirt
+/// makes for that.
 ///
 /// # Errors
 /// A file is there and cannot be read.
@@ -205,16 +216,40 @@ pub fn of_process_by_cpu(
     root: &Path,
     mounts: &mut Mounts,
     tgid: u32,
-) -> Result<Vec<PathBuf>, ReadError> {
-    let text = text_if_present(&root.join(format!("proc/{tgid}/cgroup")))?.unwrap_or_default();
+) -> Result<Vec<Vec<PathBuf>>, ReadError> {
+    let Some(base) = mounts.version_1(root, "cpu")?.map(Path::to_path_buf) else {
+        return Ok(Vec::new());
+    };
     let by_cpu = |line: &&str| {
         let controllers = line.split(':').nth(1).unwrap_or_default();
         controllers.split(',').any(|name| name == "cpu")
     };
-    let group = text.lines().find(by_cpu).and_then(|line| line.splitn(3, ':').nth(2));
-    let Some(group) = group else { return Ok(Vec::new()) };
-    let Some(base) = mounts.version_1(root, "cpu")? else { return Ok(Vec::new()) };
-    Ok(up(group).map(|part| base.join(part)).collect())
+    let of = |text: &str| {
+        let group = text.lines().find(by_cpu).and_then(|line| line.splitn(3, ':').nth(2));
+        group.into_iter().flat_map(up).map(|part| base.join(part)).collect()
+    };
+    groups(root, tgid, of, |own| Ok(own.ends_with("emulator")))
+}
+
+/// What a process's groups are `of` the text that tells of them: its main thread's, and where that is one `of_threads`,
+/// those of all its threads.
+fn groups(
+    root: &Path,
+    tgid: u32,
+    of: impl Fn(&str) -> Vec<PathBuf>,
+    of_threads: impl Fn(&Path) -> Result<bool, ReadError>,
+) -> Result<Vec<Vec<PathBuf>>, ReadError> {
+    let process = root.join(format!("proc/{tgid}"));
+    let own = of(&text_if_present(&process.join("cgroup"))?.unwrap_or_default());
+    let Some(nearest) = own.first() else { return Ok(Vec::new()) };
+    if !of_threads(nearest)? {
+        return Ok(vec![own]);
+    }
+    let mut all = BTreeSet::from([own]);
+    for thread in children(&process.join("task"))? {
+        all.extend(text_if_present(&thread.join("cgroup"))?.map(|text| of(&text)));
+    }
+    Ok(all.into_iter().filter(|group| !group.is_empty()).collect())
 }
 
 fn children(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
@@ -320,7 +355,8 @@ mod tests {
         let root = root();
         std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
         std::fs::write(root.path().join("proc/7/cgroup"), "0::/a.slice/x\n").unwrap();
-        let folders = |mounts: &mut Mounts| of_process(root.path(), mounts, 7).unwrap().len();
+        let folders =
+            |mounts: &mut Mounts| of_process(root.path(), mounts, 7).unwrap().concat().len();
         let mut mounts = Mounts::default();
         assert_eq!(folders(&mut mounts), 3);
         std::fs::write(root.path().join("proc/mounts"), "").unwrap();

@@ -300,6 +300,7 @@ impl LiveMachine {
             by_faults.then(|| self.aside.hidden(system, process, now, &mut self.walks)).flatten();
         let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden)) || untold;
         let aside = self.aside.is_grouped(system, process, now) || hidden;
+        let aside = self.aside.is_by_deadline(process, stat) || aside;
         Ok(Task {
             id: stat.id,
             process,

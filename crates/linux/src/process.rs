@@ -250,6 +250,22 @@ impl TaskReader {
         list.parse().map(Some).map_err(wrong)
     }
 
+    /// The user by whose rights a process acts; None when it has ended.
+    ///
+    /// # Errors
+    /// The file cannot be read, or names none.
+    pub fn effective_user(&mut self, tgid: u32) -> Result<Option<u32>, ReadError> {
+        let path = self.proc.join(format!("{tgid}/status"));
+        let Some(bytes) = self.buffer.read(&path)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8_lossy(bytes);
+        // Real, effective, saved, and of the file system.
+        let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"));
+        let id = ids.and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
+        id.map(Some).ok_or_else(|| ReadError::parse_file(&path, "a line 'Uid: NUMBERS'", &text))
+    }
+
     /// The thread group a thread belongs to, from its status.
     ///
     /// # Errors

@@ -49,29 +49,46 @@ const FILES: [(&str, &str); 7] = [
     ("/dev/mem", "a device may work on its memory (/dev/mem)"),
 ];
 
-/// Why a process's pages are to stay, if they are. What may not be looked at says nothing.
+/// Files that are looked at before others have their turn: a proxy has a million of them open, and each takes a
+/// microsecond or two. Guessed.
+const FILES_AT_ONCE: usize = 1024;
+
+/// Why a process's pages are to stay, if they are. What may not be looked at says nothing. `beat` is called now and then.
 #[must_use]
-pub fn pages_stay(root: &Path, tgid: u32) -> Option<&'static str> {
-    let folder = root.join(format!("proc/{tgid}"));
-    let status = text_if_present(&folder.join("status")).ok().flatten().unwrap_or_default();
+pub fn pages_stay(root: &Path, tgid: u32, beat: &mut dyn FnMut()) -> Option<&'static str> {
+    locked(root, tgid).or_else(|| handled(root, tgid, beat))
+}
+
+/// The same for how much is locked or pinned: one short file.
+#[must_use]
+pub fn locked(root: &Path, tgid: u32) -> Option<&'static str> {
+    let path = root.join(format!("proc/{tgid}/status"));
+    let status = text_if_present(&path).ok().flatten().unwrap_or_default();
     let kib = |name: &str| kib(&status, name).unwrap_or(0);
     let resident = kib("VmRSS:");
     let is_much = |part: u64| part > 0 && part * 1000 >= resident * MUCH_LOCKED_PERMILLE;
     // Not their sum: what is pinned may be locked too.
     match (kib("VmLck:"), kib("VmPin:")) {
         (locked, pinned) if pinned > locked && is_much(pinned) => {
-            return Some("much of its memory is pinned");
+            Some("much of its memory is pinned")
         }
-        (locked, _) if is_much(locked) => return Some("much of its memory is locked"),
-        _ => {}
+        (locked, _) if is_much(locked) => Some("much of its memory is locked"),
+        _ => None,
     }
-    let links = std::fs::read_dir(folder.join("fd")).into_iter().flatten().flatten();
-    let targets = links.filter_map(|link| std::fs::read_link(link.path()).ok());
-    let means = |target: &std::path::PathBuf| {
+}
+
+/// The same for who else handles its memory, by the files that it has open.
+#[must_use]
+pub fn handled(root: &Path, tgid: u32, beat: &mut dyn FnMut()) -> Option<&'static str> {
+    let links = std::fs::read_dir(root.join(format!("proc/{tgid}/fd"))).into_iter().flatten();
+    links.flatten().enumerate().find_map(|(nth, link)| {
+        if nth % FILES_AT_ONCE == FILES_AT_ONCE - 1 {
+            beat();
+        }
+        let target = std::fs::read_link(link.path()).ok()?;
         let target = target.to_str()?;
         FILES.iter().find(|(name, _)| target.starts_with(name)).map(|(_, why)| *why)
-    };
-    targets.into_iter().find_map(|target| means(&target))
+    })
 }
 
 /// How much of a process's own memory can take hinting faults.
@@ -162,7 +179,11 @@ impl Quota {
 pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Quotas, ReadError> {
     let mut quotas = Quotas::new();
     let folders = cgroup::of_process(root, mounts, tgid)?;
-    for folder in folders.into_iter().chain(cgroup::of_process_by_cpu(root, mounts, tgid)?) {
+    let all = folders.into_iter().chain(cgroup::of_process_by_cpu(root, mounts, tgid)?);
+    for folder in all.flatten() {
+        if quotas.contains_key(&folder) {
+            continue;
+        }
         let text = text_if_present(&folder.join("cpu.stat"))?.unwrap_or_default();
         let count =
             |name| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
@@ -173,19 +194,21 @@ pub fn throttles(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<Quotas, 
     Ok(quotas)
 }
 
-/// Whether a process's group has CPUs for itself among which the scheduler balances nothing: it, or the nearest one
-/// above it that is a partition at all, is an isolated one in force.
+/// Whether one of a process's groups has CPUs for itself among which the scheduler balances nothing: it, or the nearest
+/// one above it that is a partition at all, is an isolated one in force.
 ///
 /// # Errors
 /// A file is there and cannot be read.
 pub fn is_isolated(root: &Path, mounts: &mut Mounts, tgid: u32) -> Result<bool, ReadError> {
-    for folder in cgroup::of_process(root, mounts, tgid)? {
-        let text = text_if_present(&folder.join("cpuset.cpus.partition"))?.unwrap_or_default();
-        match text.trim() {
-            "isolated" => return Ok(true),
-            "root" => return Ok(false),
-            // A member of what is above it; one that is "invalid" is no more than that.
-            _ => {}
+    for folders in cgroup::of_process(root, mounts, tgid)? {
+        for folder in folders {
+            let path = folder.join("cpuset.cpus.partition");
+            match text_if_present(&path)?.unwrap_or_default().trim() {
+                "isolated" => return Ok(true),
+                "root" => break,
+                // A member of what is above it; one that is "invalid" is no more than that.
+                _ => {}
+            }
         }
     }
     Ok(false)
@@ -207,12 +230,12 @@ mod tests {
             std::os::unix::fs::symlink(target, fd.join(number)).unwrap();
         };
         open("1", "/dev/null");
-        assert_eq!(pages_stay(root.path(), 7), None);
+        assert_eq!(pages_stay(root.path(), 7, &mut || {}), None);
         open("9", "anon_inode:[userfaultfd]");
-        assert!(pages_stay(root.path(), 7).unwrap().contains("userfaultfd"));
+        assert!(pages_stay(root.path(), 7, &mut || {}).unwrap().contains("userfaultfd"));
         std::fs::remove_file(fd.join("9")).unwrap();
         open("10", "/dev/vfio/42");
-        assert!(pages_stay(root.path(), 7).unwrap().contains("VFIO"));
+        assert!(pages_stay(root.path(), 7, &mut || {}).unwrap().contains("VFIO"));
         for (device, why) in [
             ("/dev/kfd", "ROCm"),
             ("/dev/dri/renderD128", "graphics card"),
@@ -221,16 +244,19 @@ mod tests {
         ] {
             std::fs::remove_file(fd.join("10")).unwrap();
             open("10", device);
-            assert!(pages_stay(root.path(), 7).is_some_and(|told| told.contains(why)), "{device}");
+            assert!(
+                pages_stay(root.path(), 7, &mut || {}).is_some_and(|told| told.contains(why)),
+                "{device}"
+            );
         }
         for device in ["/dev/dri/card0", "/dev/shm/x"] {
             std::fs::remove_file(fd.join("10")).unwrap();
             open("10", device);
-            assert_eq!(pages_stay(root.path(), 7), None, "{device}");
+            assert_eq!(pages_stay(root.path(), 7, &mut || {}), None, "{device}");
         }
         put(root.path(), "proc/7/status", &status(500));
-        assert!(pages_stay(root.path(), 7).unwrap().contains("locked"));
-        assert_eq!(pages_stay(root.path(), 8), None);
+        assert!(pages_stay(root.path(), 7, &mut || {}).unwrap().contains("locked"));
+        assert_eq!(pages_stay(root.path(), 8, &mut || {}), None);
     }
 
     #[test]
@@ -239,11 +265,24 @@ mod tests {
         let stays = |locked: u64, pinned: u64| {
             let text = format!("VmLck:\t{locked} kB\nVmPin:\t{pinned} kB\nVmRSS:\t5000 kB\n");
             put(root.path(), "proc/7/status", &text);
-            pages_stay(root.path(), 7).unwrap_or_default()
+            pages_stay(root.path(), 7, &mut || {}).unwrap_or_default()
         };
         assert!(stays(0, 500).contains("pinned") && stays(600, 500).contains("locked"));
         // The larger counts, not both together.
         assert_eq!([stays(0, 499), stays(499, 499)], [""; 2]);
+    }
+
+    #[test]
+    fn others_have_their_turn_while_many_files_are_looked_at() {
+        let root = tempfile::tempdir().unwrap();
+        let fd = root.path().join("proc/7/fd");
+        std::fs::create_dir_all(&fd).unwrap();
+        for nth in 0..2 * FILES_AT_ONCE + 1 {
+            std::os::unix::fs::symlink("/dev/null", fd.join(nth.to_string())).unwrap();
+        }
+        let mut beats = 0;
+        assert_eq!(handled(root.path(), 7, &mut || beats += 1), None);
+        assert_eq!(beats, 2);
     }
 
     #[test]
@@ -253,7 +292,7 @@ mod tests {
         if fd < 0 {
             return;
         }
-        let why = pages_stay("/".as_ref(), std::process::id());
+        let why = pages_stay("/".as_ref(), std::process::id(), &mut || {});
         // SAFETY: the descriptor is ours and used by nobody else.
         unsafe { libc::close(fd as i32) };
         assert!(why.unwrap().contains("userfaultfd"));
@@ -361,6 +400,37 @@ mod tests {
         put("sys/fs/cgroup/cpu,cpuacct/pods/cpu.stat", "nr_throttled 1\n");
         let of = |tgid| throttled(root.path(), tgid);
         assert_eq!((of(7), of(8)), (4, 0));
+    }
+
+    /// As libvirt has it: the machine's threads are shared out among groups below its own.
+    #[test]
+    fn a_quota_of_any_thread_counts_where_they_are_shared_out() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| put(root.path(), path, text);
+        put(
+            "proc/mounts",
+            "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\ncgroup /cpu cgroup rw,cpu 0 0\n",
+        );
+        for version_2 in [true, false] {
+            let line = |group: &str| match version_2 {
+                true => format!("0::/vm/{group}\n"),
+                false => format!("4:cpu:/vm/{group}\n"),
+            };
+            put("proc/7/cgroup", &line("emulator"));
+            put("proc/7/task/7/cgroup", &line("emulator"));
+            put("proc/7/task/8/cgroup", &line("vcpu0"));
+            put("proc/7/task/9/cgroup", &line("vcpu0"));
+            let base = if version_2 { "sys/fs/cgroup" } else { "cpu" };
+            put(&format!("{base}/vm/emulator/cgroup.type"), "threaded\n");
+            put(&format!("{base}/vm/emulator/cpu.stat"), "nr_throttled 1\n");
+            put(&format!("{base}/vm/vcpu0/cpu.stat"), "nr_throttled 20\n");
+            put(&format!("{base}/vm/cpu.stat"), "nr_throttled 300\n");
+            assert_eq!(throttled(root.path(), 7), 321, "{version_2}");
+        }
+        // Of a process whose threads are all in one group only that is looked at.
+        put("proc/7/cgroup", "0::/vm/emulator\n");
+        put("sys/fs/cgroup/vm/emulator/cgroup.type", "domain\n");
+        assert_eq!(throttled(root.path(), 7), 301);
     }
 
     #[test]

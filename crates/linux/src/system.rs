@@ -116,8 +116,13 @@ pub trait Memory {
         let (own, mapped) = (self.own_ranges(tgid)?, self.mapped(tgid)?);
         Ok(own.zip(mapped).map(|(own, mapped)| Layout { own, mapped, ..Layout::default() }))
     }
-    /// Why a process's pages are to stay where they are, if they are.
-    fn pages_stay(&mut self, tgid: u32) -> Option<&'static str>;
+    /// Why a process's pages are to stay where they are, if they are, for who else handles its memory. `beat` is called
+    /// now and then.
+    fn pages_stay(&mut self, tgid: u32, beat: &mut dyn FnMut()) -> Option<&'static str>;
+    /// The same for how much of it is locked or pinned.
+    fn locked(&mut self, _tgid: u32) -> Option<&'static str> {
+        None
+    }
     /// How much of a process's own memory can take hinting faults, as far as a cheap look shows.
     fn coverage(&mut self, tgid: u32) -> Option<Coverage>;
     /// What is resident of it in pages that page tables are walked for; none where that cannot be told.
@@ -355,8 +360,12 @@ impl Memory for Running {
         maps::read_layout(&self.root, tgid)
     }
 
-    fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
-        respect::pages_stay(&self.root, tgid)
+    fn pages_stay(&mut self, tgid: u32, beat: &mut dyn FnMut()) -> Option<&'static str> {
+        respect::handled(&self.root, tgid, beat)
+    }
+
+    fn locked(&mut self, tgid: u32) -> Option<&'static str> {
+        respect::locked(&self.root, tgid)
     }
 
     fn coverage(&mut self, tgid: u32) -> Option<Coverage> {

@@ -148,7 +148,7 @@ fn parts(args: &Balance) -> Mechanisms {
 }
 
 /// Whether it only says what it would do.
-fn only_says(args: &Balance) -> bool {
+pub fn only_says(args: &Balance) -> bool {
     args.dry_run || args.all && !args.apply
 }
 
@@ -277,7 +277,8 @@ impl Runner {
             let look = self.targets.look();
             if let Some(whom) = self.misread.looked(look, clock::monotonic())? {
                 if args.all {
-                    self.machine.leave_to_others(beside(&journals(), session.run()));
+                    let theirs = beside(&journals(), session.run(), self.targets.namesakes());
+                    self.machine.leave_to_others(theirs);
                 }
                 self.machine.retarget(whom.named, whom.busy);
             }

@@ -196,7 +196,7 @@ impl Memory for Shared {
         Ok(ranges.map(|ranges| ranges.into_iter().map(range).collect()))
     }
 
-    fn pages_stay(&mut self, tgid: u32) -> Option<&'static str> {
+    fn pages_stay(&mut self, tgid: u32, _: &mut dyn FnMut()) -> Option<&'static str> {
         self.0.borrow().watched.contains(&tgid).then_some("its memory is handled by others")
     }
 

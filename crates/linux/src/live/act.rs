@@ -81,7 +81,7 @@ impl LiveMachine {
         self.mover.on_cpus(self.topology.cpus().len());
         for (process, mut moves) in moves {
             let now = self.system.monotonic();
-            if let Some(why) = self.stays.why(self.system.as_mut(), process, now) {
+            if let Some(why) = self.stays.why(self.system.as_mut(), process, now, &mut self.beat) {
                 let alone = Outcome::Skipped(SkipReason::LeftAlone { why: why.into() });
                 moves.values().flatten().for_each(|&index| outcomes[index] = alone.clone());
                 continue;
@@ -180,7 +180,7 @@ impl LiveMachine {
                     let why = asked.entry(other).or_insert_with(|| {
                         (self.beat)();
                         let now = system.monotonic();
-                        stays.why(system, other, now)
+                        stays.why(system, other, now, &mut self.beat)
                     });
                     why.map(|why| format!("process {} maps it too: {why}", other.tgid))
                 });

@@ -184,7 +184,7 @@ mod tests {
             Ok(None)
         }
 
-        fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
+        fn pages_stay(&mut self, _: u32, _: &mut dyn FnMut()) -> Option<&'static str> {
             None
         }
 

@@ -1,12 +1,13 @@
 //! Whom we leave alone, remembered for a while: asking costs some files a process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use numaherd_model::{Bytes, HintingFault, Nanos, ProcessId};
 
 use super::silence::Silence;
 use super::walk::{self, Budget};
 use crate::memory::residence::{Residence, Unseen};
+use crate::process::TaskStat;
 use crate::respect::Quotas;
 use crate::sys::pages;
 use crate::system::{self, System};
@@ -48,10 +49,17 @@ const CONTRADICTS: u64 = 4;
 /// How soon it is looked again whether reading its mappings holds up a process. Guessed.
 const LONG_AGE: Nanos = Nanos(60_000_000_000);
 
+/// How long a walk that found nothing is good, at the least: an owner may give memory a policy years after it was
+/// allocated. Guessed.
+const WALKED_AGE: Nanos = Nanos(600_000_000_000);
+
 /// What walking one page's entry costs before it was measured there. Measured: 22 to 144 ns (`super::walk`).
 pub const PAGE_WALK: Nanos = Nanos(100);
 
-/// How often it is looked whether a process's pages are to stay.
+const BY_DEADLINE: &str =
+    "threads of it are scheduled by deadline, which the kernel refuses to who may not use all CPUs";
+
+/// How often it is looked at a process's files for whether its pages are to stay, at the most.
 const STAYS_AGE: Nanos = Nanos(30_000_000_000);
 
 /// What hides most of a process's memory from its faults.
@@ -80,6 +88,8 @@ impl Hidden {
 /// Processes whose tasks are not placed, or would not be if faults were all there is to go by.
 #[derive(Debug, Default)]
 pub struct Aside {
+    /// Those that have, or had, a thread that is scheduled by deadline.
+    by_deadline: BTreeSet<ProcessId>,
     groups: BTreeMap<ProcessId, Group>,
     coverage: BTreeMap<ProcessId, Seen>,
 }
@@ -128,9 +138,20 @@ impl Aside {
         }
     }
 
-    /// Who is left alone for what its control group is, and why.
+    /// Who is left alone for what its control group is, or for how it is scheduled, and why.
     pub fn grouped(&self) -> impl Iterator<Item = (ProcessId, String)> + '_ {
-        self.groups.iter().filter_map(|(process, group)| Some((*process, group.why?.to_string())))
+        let by_deadline = self.by_deadline.iter().map(|process| (*process, BY_DEADLINE.into()));
+        let grouped = |(process, group): (&ProcessId, &Group)| Some((*process, group.why?.into()));
+        by_deadline.chain(self.groups.iter().filter_map(grouped))
+    }
+
+    /// Whether a process is left alone for how this thread of it is scheduled, or another one was: a thread of the class
+    /// may have all CPUs of its partition or be refused, and whoever is about to begin one is one of these.
+    pub fn is_by_deadline(&mut self, process: ProcessId, thread: &TaskStat) -> bool {
+        if thread.is_by_deadline {
+            self.by_deadline.insert(process);
+        }
+        self.by_deadline.contains(&process)
     }
 
     /// Whose faults say little, and why.
@@ -140,6 +161,7 @@ impl Aside {
 
     /// Forgets processes that are no more.
     pub fn retain(&mut self, alive: impl Fn(&ProcessId) -> bool) {
+        self.by_deadline.retain(|process| alive(process));
         self.groups.retain(|process, _| alive(process));
         self.coverage.retain(|process, _| alive(process));
     }
@@ -266,7 +288,7 @@ impl Seen {
             Some((_, Some(_))) => true,
             Some((then, None)) => {
                 let (less, more) = (resident.0.min(then.0), resident.0.max(then.0));
-                more >= less + less / 2
+                more >= less + less / 2 || now.since(self.walk) >= WALKED_AGE
             }
             None => age.0 >= resident.pages(pages::size()).0 * PAGE_WALK.0 * WALK_PART,
         }
@@ -303,21 +325,28 @@ impl Seen {
     }
 }
 
-/// Processes whose pages are to stay where they are.
+/// Processes whose pages are to stay where they are: until when what their files tell is good, and why.
 #[derive(Debug, Default)]
 pub struct Stays(BTreeMap<ProcessId, (Nanos, Option<&'static str>)>);
 
 impl Stays {
-    /// Why they are, if they are.
+    /// Why they are, if they are. What is locked is looked at each time: it may be all that there is, a moment later.
     pub fn why(
         &mut self,
         system: &mut dyn System,
         process: ProcessId,
         now: Nanos,
+        beat: &mut dyn FnMut(),
     ) -> Option<&'static str> {
-        self.0.retain(|_, (at, _)| now.since(*at) < STAYS_AGE);
-        let look = || (now, system.pages_stay(process.tgid));
-        self.0.entry(process).or_insert_with(look).1
+        self.0.retain(|_, (until, _)| now < *until);
+        let mut look = || {
+            let begin = system.monotonic();
+            let why = system.pages_stay(process.tgid, beat);
+            let took = system.monotonic().since(begin);
+            (Nanos(now.0 + STAYS_AGE.0.max(took.0 * walk::ALL_PART)), why)
+        };
+        let (_, why) = *self.0.entry(process).or_insert_with(&mut look);
+        why.or_else(|| system.locked(process.tgid))
     }
 }
 
@@ -343,6 +372,9 @@ mod tests {
         assert!(seen.is_worth_walking(Bytes(96 << 20), old, now));
         // Not before its time.
         assert!(!seen.is_worth_walking(Bytes(96 << 20), old, Nanos(9)));
+        // What has not changed, after a long time.
+        let at = |passed: u64| seen.is_worth_walking(Bytes(64 << 20), old, Nanos(10 + passed));
+        assert_eq!([WALKED_AGE.0 - 1, WALKED_AGE.0].map(at), [false, true]);
     }
 
     #[test]

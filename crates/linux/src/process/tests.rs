@@ -186,3 +186,16 @@ fn the_nodes_that_memory_may_be_on_are_known_in_every_group_and_container() {
     let own = TaskReader::new("/".as_ref()).mems_allowed(std::process::id()).unwrap();
     assert!(own.is_none_or(|nodes| !nodes.is_empty()));
 }
+
+#[test]
+fn by_whose_rights_a_process_acts_is_told() {
+    let root = tempfile::tempdir().unwrap();
+    put(root.path(), "proc/7/status", "Name:\tx\nUid:\t1000\t33\t0\t33\nGid:\t5\t6\t7\t8\n");
+    put(root.path(), "proc/8/status", "Name:\tx\n");
+    let mut reader = TaskReader::new(root.path());
+    assert_eq!(reader.effective_user(7).unwrap(), Some(33));
+    assert!(reader.effective_user(8).is_err());
+    assert_eq!(reader.effective_user(9).unwrap(), None);
+    let own = TaskReader::new("/".as_ref()).effective_user(std::process::id()).unwrap();
+    assert_eq!(own, Some(crate::sys::identity::effective_user()));
+}

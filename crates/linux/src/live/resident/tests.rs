@@ -48,7 +48,7 @@ impl Memory for MadeUp<'_> {
         maps::read_mapped(self.0, tgid)
     }
 
-    fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
+    fn pages_stay(&mut self, _: u32, _: &mut dyn FnMut()) -> Option<&'static str> {
         None
     }
 
@@ -282,7 +282,7 @@ impl Memory for Slow {
         Ok(None)
     }
 
-    fn pages_stay(&mut self, _: u32) -> Option<&'static str> {
+    fn pages_stay(&mut self, _: u32, _: &mut dyn FnMut()) -> Option<&'static str> {
         None
     }
 
