@@ -72,7 +72,11 @@ pub(crate) fn decode_event(bytes: &[u8], bits: Option<u32>) -> Option<Event> {
         u64::from_ne_bytes(eight)
     };
     if word(44) == 1 {
-        return Some(Event::Birth(Birth { child: word(16), parent: word(20) }));
+        return Some(Event::Birth(Birth {
+            time: Nanos(long(0)),
+            child: word(16),
+            parent: word(20),
+        }));
     }
     let last = bits.and_then(|bits| decode_last_access(word(40) as i32, bits));
     Some(Event::Fault(HintingFault {
@@ -170,7 +174,8 @@ mod tests {
         for (at, word) in [(16, 102_u32), (20, 100), (44, 1)] {
             bytes[at..at + 4].copy_from_slice(&word.to_ne_bytes());
         }
-        let birth = Event::Birth(Birth { child: 102, parent: 100 });
+        bytes[..8].copy_from_slice(&7_u64.to_ne_bytes());
+        let birth = Event::Birth(Birth { time: Nanos(7), child: 102, parent: 100 });
         assert_eq!(decode_event(&bytes, Some(13)), Some(birth));
     }
 }

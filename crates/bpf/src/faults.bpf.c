@@ -119,7 +119,7 @@ struct {
 
 /*
  * Processes born of watched ones, or of others that were: user space learns of these when it looks, and some
- * have children and end before that.
+ * have children and end before that. Set anew before loading: a CPU that starts processes takes room for 128.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -315,10 +315,12 @@ int see_births(__u64 *ctx)
 	__u32 slot = 0, parent = bpf_get_current_pid_tgid() >> 32, pid = 0, tgid = 0;
 	struct places *at = bpf_map_lookup_elem(&places, &slot);
 	struct numaherd_fault *event;
-	int watched_one = wanted(parent);
+	__u32 *on = bpf_map_lookup_elem(&filter, &slot);
+	int watched_one = bpf_map_lookup_elem(&watched, &parent) != 0;
 	__u8 yes = 1;
 
-	if (!at || bpf_probe_read_kernel(&pid, sizeof(pid), (void *)(ctx[0] + at->pid)) ||
+	/* While all are wanted it is not known who is looked after. */
+	if (!on || !*on || !at || bpf_probe_read_kernel(&pid, sizeof(pid), (void *)(ctx[0] + at->pid)) ||
 	    bpf_probe_read_kernel(&tgid, sizeof(tgid), (void *)(ctx[0] + at->tgid)))
 		return 0;
 	if (watched_one)
@@ -334,6 +336,7 @@ int see_births(__u64 *ctx)
 	if (!event)
 		return 0;
 	__builtin_memset(event, 0, sizeof(*event));
+	event->time_ns = about_now();
 	event->tid = tgid;
 	event->tgid = parent;
 	event->is_birth = 1;

@@ -16,7 +16,7 @@ struct numaherd_fault {
 	__u32 pages;       /* base pages: 512 for a 2 MiB page */
 	__u32 flags;       /* TNF_* of the kernel's sched/numa_balancing.h */
 	__s32 last_cpupid; /* as the kernel packs it; -1 when not known */
-	__u32 is_birth;    /* 1 where it is no fault: process tid was born of process tgid, all else 0 */
+	__u32 is_birth;    /* 1 where it is no fault: process tid was born of process tgid then */
 };
 
 #endif

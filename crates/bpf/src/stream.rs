@@ -30,6 +30,11 @@ struct Aligned<T: ?Sized>(T);
 /// Guessed: at 48 + 8 bytes an event, 18,000 faults between two drains. A task that faults on
 /// every base page at 1 GB/s makes 26,000 a second, drains are 100 ms apart.
 const RING_BYTES: u32 = 1 << 20;
+/// Descendants that are remembered: a kernel takes room for 128 at once for a CPU that adds one, from those that were not
+/// looked up for longest.
+const LEAST_DESCENDANTS: u32 = 4096;
+/// For each CPU.
+const DESCENDANTS: u32 = 256;
 /// Births that wait for whoever asks for them. Guessed: a look's.
 const MOST_BIRTHS: usize = 1 << 16;
 /// The kernel keeps 8 bytes of header before each event.
@@ -118,9 +123,13 @@ impl FaultStream {
             let opened = Self::open_all(&choice, ring_bytes);
             let Err(error) = &opened else { return opened };
             match &mut choice {
-                _ if error.is_not_permitted() => return opened,
+                // A kernel that does not let us read a task refuses as one that lets us load nothing.
                 Choice::WithAddresses { births: births @ Some(_), .. } => *births = None,
-                Choice::WithAddresses { exits: exits @ Some(_), .. } => *exits = None,
+                Choice::WithAddresses { exits: exits @ Some(_), .. }
+                    if !error.is_not_permitted() =>
+                {
+                    *exits = None;
+                }
                 _ => return opened,
             }
         }
@@ -235,6 +244,10 @@ fn select(open: &mut OpenObject, programs: &[&str], ring_bytes: u32) -> Result<(
         let refused = |source| BpfError::Refused { step: "size", source };
         if name == "events" {
             map.set_max_entries(ring_bytes).map_err(refused)?;
+        } else if name == "descendants" {
+            let cpus = libbpf_rs::num_possible_cpus().map_err(refused)?;
+            map.set_max_entries(LEAST_DESCENDANTS.max(DESCENDANTS * cpus as u32))
+                .map_err(refused)?;
         }
     }
     Ok(())

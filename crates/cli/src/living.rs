@@ -7,6 +7,7 @@ use anyhow::Result;
 use numaherd_linux::knobs::Knob;
 use numaherd_linux::live::Kept;
 use numaherd_linux::process::TaskReader;
+use numaherd_linux::sys::identity::effective_user;
 use numaherd_model::{Change, ProcessId, TaskId};
 use numaherd_trace::LeftBehind;
 
@@ -68,10 +69,15 @@ pub fn looked_after(left: &LeftBehind, reader: &mut TaskReader) -> BTreeSet<u32>
 }
 
 /// The processes that other runs than this one look after, with their descendants, and which; none where those cannot be
-/// read. Of `namesakes`, those that are called as we are, some may be other users'. Next to nothing where there are no
-/// others.
-pub fn beside(dir: &Path, run: &str, namesakes: &[u32]) -> BTreeMap<u32, String> {
-    let mut theirs = strangers(namesakes);
+/// read. Of `namesakes`, those that are called as we are, some may be other users', to whom some of the `busy` are left. Next to
+/// nothing where there are no others.
+pub fn beside(
+    dir: &Path,
+    run: &str,
+    (namesakes, busy): (&[u32], &[ProcessId]),
+) -> BTreeMap<u32, String> {
+    let mut reader = TaskReader::new("/".as_ref());
+    let mut theirs = strangers(&mut reader, effective_user(), namesakes, busy);
     theirs.extend(own_beside(dir, run));
     theirs
 }

@@ -108,7 +108,7 @@ impl SchedStat {
     }
 }
 
-/// How long one process's environment is waited for, and how long once several have let us wait. Guessed.
+/// How long what one process was started with is waited for, and how long once several have let us wait. Guessed.
 const MOST_WAITED: Duration = Duration::from_secs(1);
 const LEAST_WAITED: Duration = Duration::from_millis(20);
 
@@ -119,8 +119,8 @@ pub struct TaskReader {
     buffer: Buffer,
     /// How long it will wait yet for processes that let it wait.
     patience: Duration,
-    /// Who reads their environments.
-    environments: Option<Answerer<PathBuf, io::Result<Vec<u8>>>>,
+    /// Who reads what they were started with.
+    starts: Option<Answerer<PathBuf, io::Result<Vec<u8>>>>,
 }
 
 impl TaskReader {
@@ -131,7 +131,7 @@ impl TaskReader {
             proc: root.join("proc"),
             buffer: Buffer::default(),
             patience: MOST_WAITED * 10,
-            environments: None,
+            starts: None,
         }
     }
 
@@ -341,14 +341,26 @@ impl TaskReader {
     /// # Errors
     /// The file cannot be read for another reason.
     pub fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {
-        // The process decides what that takes: terabytes that it says are its environment, or its lock held for ever by a
-        // thread that waits for a file system of its own.
-        let path = self.proc.join(format!("{tgid}/environ"));
+        match self.of_start(self.proc.join(format!("{tgid}/environ"))) {
+            Ok(bytes) => Ok(Some(bytes.split(|&b| b == 0).any(|v| v == mark.as_bytes()))),
+            Err(ReadError::Read { source, .. }) if file::is_absent(&source) => Ok(None),
+            Err(error) if error.is_refused() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What a process was started with, as far as it says so itself, each word ended by a zero; None where it does not, or
+    /// not in time.
+    pub fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>> {
+        self.of_start(self.proc.join(format!("{tgid}/cmdline"))).ok()
+    }
+
+    /// What a process was started with. It decides what that takes: terabytes that it says are its environment, or its
+    /// lock held for ever by a thread that waits for a file system of its own.
+    fn of_start(&mut self, path: PathBuf) -> Result<Vec<u8>, ReadError> {
         let (begin, limit) = (Instant::now(), self.patience.min(MOST_WAITED));
-        let answerer = self
-            .environments
-            .take()
-            .or_else(|| Answerer::start(|path: PathBuf| file::of_start(&path)));
+        let answerer =
+            self.starts.take().or_else(|| Answerer::start(|path: PathBuf| file::of_start(&path)));
         let answer = match &answerer {
             Some(answerer) => answerer.ask(path.clone(), limit),
             None => Some(file::of_start(&path)),
@@ -358,13 +370,8 @@ impl TaskReader {
             let source = io::ErrorKind::TimedOut.into();
             return Err(ReadError::Read { path, source });
         };
-        self.environments = answerer;
-        match read {
-            Ok(bytes) => Ok(Some(bytes.split(|&b| b == 0).any(|v| v == mark.as_bytes()))),
-            Err(error) if file::is_absent(&error) => Ok(None),
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(None),
-            Err(source) => Err(ReadError::Read { path, source }),
-        }
+        self.starts = answerer;
+        read.map_err(|source| ReadError::Read { path, source })
     }
 
     /// An id of this boot, which a journal is valid for.

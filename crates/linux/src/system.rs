@@ -19,7 +19,7 @@ use crate::process::{Kept, SchedStat, TaskReader, TaskStat};
 use crate::respect::{Coverage, Quotas};
 use crate::sys::pages::{self, PageStatus, Target};
 use crate::sys::{SysError, affinity, clock};
-use crate::{ReadError, cgroup, cpu_time, file, knobs, reserve, respect, threads, topology};
+use crate::{ReadError, cgroup, cpu_time, knobs, reserve, respect, threads, topology};
 
 /// Tasks: who they are and where they may run.
 pub trait Tasks {
@@ -307,7 +307,7 @@ impl Tasks for Running {
     }
 
     fn command_line(&mut self, tgid: u32) -> Option<Vec<u8>> {
-        file::of_start(&self.root.join(format!("proc/{tgid}/cmdline"))).ok()
+        self.reader.command_line(tgid)
     }
 
     fn has_mark(&mut self, tgid: u32, mark: &str) -> Result<Option<bool>, ReadError> {

@@ -9,7 +9,7 @@
 //! | `cpu/online` | CPUs that are offline count nowhere |
 //! | `cpu/cpuN/topology/thread_siblings_list` | CPUs of its core; missing: it has none but itself |
 //! | `cpu/possible` | all CPUs there may ever be |
-//! | `cpu/isolated`, `cpu/nohz_full`, and `cpuset.cpus.isolated` of `/sys/fs/cgroup` | CPUs set apart from what the scheduler does by itself |
+//! | `cpu/isolated`, `cpu/nohz_full`, and `cpuset.cpus.isolated` of `/sys/fs/cgroup`, or without that `cpuset.cpus.partition` of the groups below | CPUs set apart from what the scheduler does by itself |
 //!
 //! A kernel built without NUMA has no `node` folder: then there is one node 0 with every CPU and
 //! the memory of `/proc/meminfo`, and no distances.
@@ -24,6 +24,7 @@ use crate::file::{self, ReadError};
 const CPUS: &str = "sys/devices/system/cpu";
 const NODES: &str = "sys/devices/system/node";
 const ONLINE_CPUS: &str = "sys/devices/system/cpu/online";
+const GROUPS: &str = "sys/fs/cgroup";
 const ISOLATED_PARTITIONS: &str = "sys/fs/cgroup/cpuset.cpus.isolated";
 const POSSIBLE_CPUS: &str = "sys/devices/system/cpu/possible";
 
@@ -98,15 +99,22 @@ pub fn possible(root: &Path) -> Result<CpuSet, ReadError> {
     cpus.map_or_else(|| online(root), Ok)
 }
 
-/// CPUs set apart by `isolcpus` or `nohz_full`, or by isolated partitions of control groups (from 6.8 on listed).
+/// CPUs set apart by `isolcpus` or `nohz_full`, or by isolated partitions of control groups (from 6.8 on listed; before that
+/// they are looked for).
 ///
 /// # Errors
 /// A file that is not what the kernel prints there.
 pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
     let mut apart = CpuSet::new();
+    let listed = root.join(ISOLATED_PARTITIONS);
     let of_machine = ["isolated", "nohz_full"].map(|name| root.join(CPUS).join(name));
-    for path in of_machine.into_iter().chain([root.join(ISOLATED_PARTITIONS)]) {
-        let Ok(text) = file::text(&path) else { continue };
+    for path in of_machine.into_iter().chain([listed.clone()]) {
+        let Ok(text) = file::text(&path) else {
+            if path == listed {
+                apart = apart.union(&partitions(&root.join(GROUPS)));
+            }
+            continue;
+        };
         // Some kernels print a null pointer for none.
         if text.trim() != "(null)" {
             let cpus = parse_list::<CpuSet>(&path, &text, "a list of CPUs such as 0-3")?;
@@ -114,6 +122,24 @@ pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
         }
     }
     Ok(apart)
+}
+
+/// CPUs of isolated partitions in force below a group that is itself a partition, as the root is: a valid one has none but
+/// partitions above it.
+fn partitions(folder: &Path) -> CpuSet {
+    let mut apart = CpuSet::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let kind = file::text(&entry.path().join("cpuset.cpus.partition")).unwrap_or_default();
+        let kind = kind.trim();
+        if kind == "isolated" {
+            let cpus = file::text(&entry.path().join("cpuset.cpus.effective")).unwrap_or_default();
+            apart = apart.union(&cpus.trim().parse().unwrap_or_default());
+        }
+        if kind == "isolated" || kind == "root" {
+            apart = apart.union(&partitions(&entry.path()));
+        }
+    }
+    apart
 }
 
 /// CPUs that we may interrupt and run on: those online that are not set apart, as far as can be told.
@@ -200,5 +226,27 @@ mod tests {
         assert_eq!(open(root, &topology).to_string(), "0-1,4-5");
         put(root, ISOLATED_PARTITIONS, "six\n");
         assert!(isolated(root).is_err());
+    }
+
+    /// Linux 6.7 and earlier.
+    #[test]
+    fn partitions_that_nobody_lists_are_looked_for_where_there_may_be_some() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let group = |path: &str, kind: &str, cpus: &str| {
+            let path = format!("sys/fs/cgroup/{path}");
+            put(root, &format!("{path}/cpuset.cpus.partition"), &format!("{kind}\n"));
+            put(root, &format!("{path}/cpuset.cpus.effective"), &format!("{cpus}\n"));
+        };
+        group("system.slice", "member", "0-1");
+        // Of a member none is in force.
+        group("system.slice/db", "isolated", "0");
+        group("rt", "root", "2-5");
+        group("rt/loop", "isolated", "4-5");
+        group("rt/other", "isolated invalid (Parent is not a partition root)", "2");
+        group("alone", "isolated", "7");
+        assert_eq!(isolated(root).unwrap().to_string(), "4-5,7");
+        put(root, ISOLATED_PARTITIONS, "\n");
+        assert_eq!(isolated(root).unwrap().to_string(), "", "all of them are listed");
     }
 }

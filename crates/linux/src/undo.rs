@@ -14,7 +14,7 @@ use crate::allowance::is_still;
 use crate::live::custody::{is_untouched, put_back, usable};
 use crate::process::TaskStat;
 use crate::system::{Running, System};
-use masks::{Masks, Shown};
+use masks::{Masks, Set, Shown};
 
 pub use in_force::{in_force, in_force_on};
 
@@ -90,7 +90,7 @@ pub fn undo_on(system: &mut dyn System, trail: Trail<'_>, dry_run: bool) -> Undo
     // Those we know first: what they give birth to from then on has its own mask.
     let mut seen: BTreeSet<TaskId> = BTreeSet::new();
     for (task, entry) in &tasks {
-        undoing.put_back(*task, entry, (&tasks, &masks));
+        undoing.put_back(*task, entry, &masks);
         seen.insert(*task);
     }
     let roots: BTreeSet<u32> = tasks.values().map(|entry| entry.process.tgid).collect();
@@ -112,16 +112,11 @@ struct Undoing<'a> {
 }
 
 impl Undoing<'_> {
-    fn put_back(
-        &mut self,
-        task: TaskId,
-        entry: &Entry,
-        (all, masks): (&BTreeMap<TaskId, Entry>, &Masks),
-    ) {
+    fn put_back(&mut self, task: TaskId, entry: &Entry, masks: &Masks) {
         let tgid = entry.process.tgid;
-        let stat = self.stat(task, tgid);
-        let current = self.system.affinity(task.tid).ok();
-        let Some((_, current)) = stat.zip(current) else {
+        let stat = self.system.stat(tgid, task.tid).ok().flatten();
+        let alive = stat.is_some_and(|stat| stat.id == task);
+        let Some(current) = self.system.affinity(task.tid).ok().filter(|_| alive) else {
             self.undone.gone += 1;
             return;
         };
@@ -136,8 +131,9 @@ impl Undoing<'_> {
         } else {
             // Never set after all, put back already, or the owner's own.
             let untouched = is_still(&current, &entry.before, &usable);
-            let executed = self.has_executed(task, entry.process, all);
-            let by_another = executed.then(|| self.masked_as_another(task, entry, &current, masks));
+            // Where the last line gives it back, what it has now is its owner's.
+            let is_ours = entry.after != entry.before;
+            let by_another = is_ours.then(|| self.masked_as_another(task, entry, &current, masks));
             match by_another.flatten() {
                 Some(owner) => self.restore(task.tid, &owner),
                 None => self.undone.changed_since += usize::from(!untouched),
@@ -155,9 +151,14 @@ impl Undoing<'_> {
         masks: &Masks,
     ) -> Option<CpuSet> {
         let who = (process.tgid, task.tid);
+        if task.tid != process.tgid {
+            return None;
+        }
+        let threads = self.threads_beside_main(process.tgid);
         let usable = usable(self.system, who.0, who.1).ok()?;
         let had = masks.iter().flat_map(|(mask, owner, sets)| {
-            let of_others = sets.of(*process).iter().filter(|set| set.task != task);
+            let of_others = sets.of(*process).iter();
+            let of_others = of_others.filter(|set| set.task != task && may_be_main(set, &threads));
             of_others.map(move |set| ((set.until.is_none(), set.line), mask, owner))
         });
         // Of a mask of which nothing could show, its owner's shows the same: only whom it would harm not is given that.
@@ -168,24 +169,11 @@ impl Undoing<'_> {
         shown.max_by_key(|(likeliness, ..)| *likeliness).map(|(.., owner)| owner.clone())
     }
 
-    /// A task's, if it lives.
-    fn stat(&mut self, task: TaskId, tgid: u32) -> Option<TaskStat> {
-        self.system.stat(tgid, task.tid).ok().flatten().filter(|stat| stat.id == task)
-    }
-
-    /// Whether another thread of its process may have executed a program, and so have become this main one: then none is
-    /// left of those that were placed.
-    fn has_executed(
-        &mut self,
-        task: TaskId,
-        process: ProcessId,
-        all: &BTreeMap<TaskId, Entry>,
-    ) -> bool {
-        let others = all.iter().filter(|(id, entry)| **id != task && entry.process == process);
-        let mut others = others.map(|(id, _)| *id).peekable();
-        task.tid == process.tgid
-            && others.peek().is_some()
-            && others.all(|other| self.stat(other, process.tgid).is_none())
+    /// The threads of a process but its main one.
+    fn threads_beside_main(&mut self, tgid: u32) -> Vec<TaskId> {
+        let threads = self.system.threads(tgid).ok().flatten().unwrap_or_default();
+        let others = threads.into_iter().filter(|tid| *tid != tgid);
+        others.filter_map(|tid| Some(self.system.stat(tgid, tid).ok()??.id)).collect()
     }
 
     fn restore(&mut self, tid: u32, cpus: &CpuSet) {
@@ -264,7 +252,7 @@ impl Undoing<'_> {
         let fit = masks.iter().filter(|(mask, ..)| fits(mask));
         let shown: Vec<Shown<'_>> = fit.map(|of| Shown::new(of, &now, &usable)).collect();
         // A thread that we placed becomes its process's main one when it executes a program.
-        let main = stat.id.tid == tgid;
+        let main = (stat.id.tid == tgid).then(|| self.threads_beside_main(tgid));
         // Whose child it is says which of several masks it was born with, and when it was born of that
         // process, or who stands between the two was.
         for (nth, &process) in lineage.iter().enumerate() {
@@ -274,8 +262,11 @@ impl Undoing<'_> {
             // Who was there before the mask was set was not born with it: what it shows, its cpuset may
             // have left.
             let may = had.filter(|(of, set)| match set.from <= born {
-                true => of.by_kin,
-                false => main && nth == 0 && of.by_anybody,
+                true => of.by_kin && set.may_be_had(born),
+                false => {
+                    let executed = || main.as_ref().is_some_and(|others| may_be_main(set, others));
+                    nth == 0 && of.by_anybody && executed()
+                }
             });
             let likeliest = may.max_by_key(|(of, set)| (set.likeliness(born), of.exact, set.line));
             if let Some((of, _)) = likeliest {
@@ -335,6 +326,12 @@ impl Undoing<'_> {
             }
         }
     }
+}
+
+/// Whether the thread that had a mask may have executed a program, and so be its process's main one: no thread of the
+/// process outlives that, and those that there are `beside_main` were born since.
+fn may_be_main(set: &Set, beside_main: &[TaskId]) -> bool {
+    beside_main.iter().all(|thread| thread.start >= set.from && *thread != set.task)
 }
 
 /// What a run made of a knob.

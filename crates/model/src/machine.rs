@@ -4,7 +4,9 @@
 
 use std::ops::Range;
 
-use crate::{Action, HintingFault, NodeId, Outcome, PageVerdict, Pages, Plan, ProcessId, Snapshot};
+use crate::{
+    Action, HintingFault, Nanos, NodeId, Outcome, PageVerdict, Pages, Plan, ProcessId, Snapshot,
+};
 
 /// The machine could not be read or acted upon at all.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +33,8 @@ pub enum WorldError {
 /// A process was born.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Birth {
+    /// When, by the monotonic clock, to a tick.
+    pub time: Nanos,
     /// Its thread group.
     pub child: u32,
     /// That of the process which created it.

@@ -45,6 +45,12 @@ impl Code {
         &known.1
     }
 
+    /// Whether nobody may read others' code, not even root: Yama's strictest setting, which cannot be taken back.
+    pub fn is_sealed(&self) -> bool {
+        let scope = std::fs::read_to_string(self.root.join("proc/sys/kernel/yama/ptrace_scope"));
+        scope.is_ok_and(|scope| scope.trim() == "3")
+    }
+
     /// Forgets what was read of other processes than these.
     pub fn keep(&mut self, is_kept: impl Fn(u32) -> bool) {
         self.blocks.retain(|(tgid, _), _| is_kept(*tgid));
@@ -80,6 +86,12 @@ mod tests {
         }
         assert!(code.at(7, 1).accesses(&held).is_empty());
         assert!(code.at(8, 1).accesses(&held).is_empty());
+        let sealed = |scope: &str| {
+            std::fs::create_dir_all(root.join("proc/sys/kernel/yama")).unwrap();
+            std::fs::write(root.join("proc/sys/kernel/yama/ptrace_scope"), scope).unwrap();
+            Code::new(&root).is_sealed()
+        };
+        assert!(sealed("3\n") && !sealed("2\n"));
         std::fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -19,6 +19,10 @@ use crate::{SetPeriod, block, files};
 /// Bytes of samples that each CPU holds until they are drained: some 170.
 const RING_BYTES: usize = 32 << 10;
 
+/// Why nobody is sampled where code is sealed.
+const SEALED: &str = "kernel.yama.ptrace_scope is 3 until the next boot, so that nobody may read the instruction that a \
+                      program is at";
+
 /// A sampler of accesses, one event for each CPU while somebody is watched.
 pub struct Sampler {
     watched: BTreeSet<u32>,
@@ -137,6 +141,9 @@ impl AccessSource for Sampler {
             return Ok(());
         }
         if self.watched.is_empty() {
+            if self.code.is_sealed() {
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, SEALED));
+            }
             // Without a thread the first sample waits for it.
             let _ = std::thread::Builder::new().spawn(block::unpack_decoder);
         }

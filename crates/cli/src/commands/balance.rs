@@ -277,8 +277,8 @@ impl Runner {
             let look = self.targets.look();
             if let Some(whom) = self.misread.looked(look, clock::monotonic())? {
                 if args.all {
-                    let theirs = beside(&journals(), session.run(), self.targets.namesakes());
-                    self.machine.leave_to_others(theirs);
+                    let others = (self.targets.namesakes(), &whom.busy[..]);
+                    self.machine.leave_to_others(beside(&journals(), session.run(), others));
                 }
                 self.machine.retarget(whom.named, whom.busy);
             }

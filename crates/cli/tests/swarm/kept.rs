@@ -3,25 +3,14 @@
 use std::collections::BTreeMap;
 
 use numaherd_linux::live::Kept;
-use numaherd_model::{CpuId, Nanos, NodeId, Observe, TaskId};
-use numaherd_trace::LeftBehind;
+use numaherd_model::{CpuId, NodeId, Observe, TaskId};
 
-use crate::kernel::TICK_NS;
 use crate::refused::Bench;
 use crate::{Story, same_as_alone};
 
-/// What the first run on a kernel wrote down, by the clock of that.
-fn left(bench: &Bench) -> LeftBehind {
-    let mut left = bench.left();
-    for (change, at) in left.changes.iter_mut().zip(&bench.shared.0.borrow().written) {
-        change.0 = Nanos(at - left.start * TICK_NS);
-    }
-    left
-}
-
-/// What it left in place.
+/// What the first run on a kernel left in place.
 fn masks(bench: &Bench) -> BTreeMap<TaskId, Kept> {
-    let left = left(bench);
+    let left = bench.left();
     Kept::of(&left.changes, left.start)
 }
 
@@ -107,7 +96,7 @@ fn who_was_born_with_the_same_before_a_mask_was_set_keeps_it() {
         first.shared.0.borrow_mut().clone_thread(201, 200);
         // One that has ours.
         first.shared.0.borrow_mut().spawn(300, Some(100), 1);
-        let left = left(&first);
+        let left = first.left();
         let expected = [(100, "0-7"), (101, "0-7"), (200, "0-3"), (201, "0-3"), (300, "0-7")];
         if by_the_next {
             let mut next = Bench::on(first.shared.clone(), start);

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use numaherd_model::{Birth, CpuId, CpuSet, NodeSet, ProcessId};
+use numaherd_model::{Birth, CpuId, CpuSet, Nanos, NodeSet, ProcessId};
 
 /// Base pages in a region, and their size.
 pub const PAGES: usize = 512;
@@ -278,7 +278,10 @@ impl Kernel {
             self.marked.insert(pid);
         }
         self.give_out(pid);
-        self.births.extend(parent.map(|_| Birth { child: pid, parent: task.parent }));
+        self.births.extend(parent.map(|_| {
+            let time = Nanos(self.now);
+            Birth { time, child: pid, parent: task.parent }
+        }));
         self.tasks.insert(pid, task);
         self.memory.insert(pid, Vec::new());
     }
@@ -326,6 +329,11 @@ impl Kernel {
         let Some(mut task) = self.tasks.get(&tid).cloned() else { return };
         let Some(start) = self.tasks.get(&task.tgid).map(|main| main.start) else { return };
         self.tasks.retain(|_, other| other.tgid != task.tgid);
+        // Whether a main thread that we let go of has another's mask, or its owner's that is the same, nobody can tell who has
+        // not looked since.
+        let is_held = |task: &FakeTask| task.real != task.alone;
+        let was_held = self.tasks.get(&task.tgid).is_some_and(is_held);
+        task.excused |= is_held(&task) && !was_held;
         (task.start, task.program) = (start, task.program + 1);
         self.memory.insert(task.tgid, Vec::new()).into_iter().for_each(|old| self.give_back(&old));
         self.tasks.insert(task.tgid, task);

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use numaherd_linux::live::{LiveMachine, LiveOptions};
 use numaherd_linux::undo::{Trail, undo_on};
 use numaherd_model::{
-    Action, Actuate, Bytes, CpuId, CpuSet, NodeId, Observe, Outcome, Pages, ProcessId, Reason,
-    RegionId, SkipReason, TaskId,
+    Action, Actuate, Bytes, CpuId, CpuSet, Nanos, NodeId, Observe, Outcome, Pages, ProcessId,
+    Reason, RegionId, SkipReason, TaskId,
 };
 use numaherd_trace::LeftBehind;
 
@@ -22,18 +22,25 @@ pub struct Bench {
     journal: std::path::PathBuf,
     _folder: tempfile::TempDir,
     start: u64,
+    /// Whether nobody wrote down anything on the same kernel before.
+    first: bool,
 }
 
 impl Bench {
     pub fn new() -> Bench {
+        let (shared, start) = Bench::kernel();
+        let mut bench = Bench::on(shared, start);
+        bench.machine.observe(&mut Vec::new()).unwrap();
+        bench
+    }
+
+    fn kernel() -> (Shared, u64) {
         let mut kernel = Kernel::new(1, 2, 4, true);
         kernel.settings = crate::settings().map(|(path, text, _)| (path, text.into())).into();
         kernel.spawn(100, None, 1);
         kernel.clone_thread(101, 100);
         let start = kernel.now / TICK_NS;
-        let mut bench = Bench::on(Shared(Rc::new(RefCell::new(kernel))), start);
-        bench.machine.observe(&mut Vec::new()).unwrap();
-        bench
+        (Shared(Rc::new(RefCell::new(kernel))), start)
     }
 
     /// Another run on the same kernel, which has not looked yet.
@@ -41,20 +48,25 @@ impl Bench {
         Bench::with(shared, start, |options| options)
     }
 
-    /// The same, of which the kernel tells faults and births.
-    pub fn hearing(shared: Shared, start: u64) -> Bench {
+    /// One that the kernel tells of faults and births.
+    pub fn hearing() -> Bench {
+        let (shared, start) = Bench::kernel();
         let faults = Box::new(Faults(shared.clone()));
-        Bench::with(shared, start, |options| LiveOptions { faults: Some(faults), ..options })
+        let hears = |options| LiveOptions { faults: Some(faults), ..options };
+        let mut bench = Bench::with(shared, start, hears);
+        bench.machine.observe(&mut Vec::new()).unwrap();
+        bench
     }
 
     fn with(shared: Shared, start: u64, more: impl FnOnce(LiveOptions) -> LiveOptions) -> Bench {
         let folder = tempfile::tempdir().unwrap();
+        let first = shared.0.borrow().written.is_empty();
         let mortal = begin(&shared, folder.path());
         let journal = mortal.journal.path().to_path_buf();
         let targets = shared.0.borrow().processes();
         let options = more(options(targets, mortal));
         let machine = LiveMachine::on(Box::new(shared.clone()), options).unwrap();
-        Bench { shared, machine, journal, _folder: folder, start }
+        Bench { shared, machine, journal, _folder: folder, start, first }
     }
 
     pub fn task(&self, tid: u32) -> TaskId {
@@ -87,9 +99,14 @@ impl Bench {
         self.machine.apply(&[action]).unwrap().remove(0)
     }
 
-    /// What it wrote down.
+    /// What it wrote down, by the clock of the kernel where it is the first there.
     pub fn left(&self) -> LeftBehind {
-        LeftBehind::read(&self.journal).unwrap().unwrap()
+        let mut left = LeftBehind::read(&self.journal).unwrap().unwrap();
+        let kernel = self.shared.0.borrow();
+        for (change, at) in left.changes.iter_mut().zip(&kernel.written).filter(|_| self.first) {
+            change.0 = Nanos(at - left.start * TICK_NS);
+        }
+        left
     }
 
     /// Affinities put back, and left as somebody changed them since.

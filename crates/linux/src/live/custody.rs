@@ -76,12 +76,14 @@ impl Kept {
 #[derive(Debug, Default)]
 pub struct Custody {
     tasks: BTreeMap<TaskId, Ours>,
-    /// What was ours, since the last look: whom its tasks gave birth to before has a mask of ours still.
-    lost: Vec<Ours>,
+    /// What was ours, since the last look, and until which tick: whom its tasks gave birth to before has a mask of ours
+    /// still.
+    lost: Vec<(Ours, u64)>,
     /// Tasks that turned out to be their owners' again, when, and what was ours.
     owners: BTreeMap<TaskId, (Nanos, Ours)>,
-    /// Which program each process ran at the last look, by its main thread, where that is known.
-    programs: BTreeMap<TaskId, (u64, u64)>,
+    /// Which program each process ran at the last look, by its main thread, where that is known, and on which CPUs that
+    /// might run.
+    programs: BTreeMap<TaskId, ((u64, u64), CpuSet)>,
     /// CPUs of each placed thread's cpuset that are online, and when we looked: the threads of one process may be in
     /// several (libvirt's vCPUs and emulator).
     cpusets: BTreeMap<TaskId, (Nanos, CpuSet)>,
@@ -125,6 +127,11 @@ impl Hands<'_> {
             true => Ok(()),
             false => self.write_down(who, owner, in_force.unwrap_or(owner)),
         }
+    }
+
+    /// The time, as start times have it.
+    fn ticks(&mut self) -> u64 {
+        self.system.since_boot().0 / clock::tick().0
     }
 
     /// CPUs of a thread's cpuset that are online.
@@ -261,13 +268,14 @@ impl Custody {
             self.tasks.insert(task, Ours { process, owner, set, home, since });
         }
         self.remember(hands, task, current)?;
-        let program = stat.program.filter(|_| task.tid == process.tgid);
-        let before = program.and_then(|program| self.programs.insert(task, program));
-        if before != program
-            && before.is_some()
-            && self.executed(hands, (task, process), current)?
-        {
-            return Ok(());
+        if let Some(program) = stat.program.filter(|_| task.tid == process.tgid) {
+            let before = self.programs.insert(task, (program, current.clone()));
+            let other = before.filter(|(before, _)| *before != program);
+            if let Some((_, before)) = other
+                && self.executed(hands, (task, process), &before, current)?
+            {
+                return Ok(());
+            }
         }
         match self.tasks.get(&task).cloned() {
             Some(ours) => self.recheck(hands, task, &ours, current),
@@ -276,12 +284,27 @@ impl Custody {
         }
     }
 
-    /// A task is its owner's again.
-    fn lose(&mut self, hands: &mut Hands<'_>, task: TaskId) {
-        if let Some(ours) = self.tasks.remove(&task) {
-            self.owners.insert(task, (hands.system.monotonic(), ours.clone()));
-            self.lost.push(ours);
+    /// A task is its owner's again, with the CPUs that it shows: whatever our mask was, it is not to be undone.
+    fn lose(
+        &mut self,
+        hands: &mut Hands<'_>,
+        task: TaskId,
+        current: &CpuSet,
+    ) -> Result<(), WorldError> {
+        if let Some(ours) = self.give_up(hands, task) {
+            if hands.acts {
+                hands.write_down((task, ours.process), current, current)?;
+            }
+            self.owners.insert(task, (hands.system.monotonic(), ours));
         }
+        Ok(())
+    }
+
+    /// A task is ours no more; whom it gave birth to until now may have its mask. Answers what was ours.
+    fn give_up(&mut self, hands: &mut Hands<'_>, task: TaskId) -> Option<Ours> {
+        let ours = self.tasks.remove(&task)?;
+        self.lost.push((ours.clone(), hands.ticks()));
+        Some(ours)
     }
 
     /// A task of ours shows other CPUs than we set: a cpuset or hotplug took some away, or its
@@ -300,8 +323,7 @@ impl Custody {
         let who = (ours.process.tgid, task.tid);
         let usable = hands.usable(who.0, who.1)?;
         if !is_untouched(hands.system, who, current, &ours.set, &usable) {
-            self.lose(hands, task);
-            return Ok(());
+            return self.lose(hands, task, current);
         }
         if ours.set.intersection(&usable).is_empty() {
             // It runs elsewhere, and our mask would count again one day.
@@ -313,7 +335,7 @@ impl Custody {
             if let Err(error) = put_back(hands.system, task.tid, &ours.owner) {
                 return hands.not_made(&error, who, &ours.owner, Some(&ours.set));
             }
-            self.lost.extend(self.tasks.remove(&task));
+            self.give_up(hands, task);
             *current = hands.system.affinity(task.tid).unwrap_or(usable);
         }
         Ok(())
@@ -337,14 +359,14 @@ impl Custody {
         };
         let ours = self.tasks.get(&task).cloned();
         let in_force = ours.as_ref().map(|ours| ours.set.clone());
-        let now = hands.system.since_boot().0 / clock::tick().0;
+        let now = hands.ticks();
         // Who has it already may have handed it down since it has it.
         let had = ours.as_ref().filter(|ours| to.is_some_and(|(_, set)| ours.set == *set));
         let since = had.map_or(now, |ours| ours.since);
         let owner = match ours {
             Some(ours) if ours.set == current => {
                 if has_more(hands.system, (process.tgid, task.tid), &ours.set) {
-                    self.lose(hands, task);
+                    self.lose(hands, task, &current)?;
                     return Ok(Outcome::Skipped(SkipReason::OwnerChanged));
                 }
                 ours.owner
@@ -390,7 +412,8 @@ impl Custody {
             None => self.tasks.remove(&task),
         };
         // Whom it gave birth to since the last look has that.
-        self.lost.extend(before.filter(|before| to.is_none_or(|(_, set)| before.set != *set)));
+        let before = before.filter(|before| to.is_none_or(|(_, set)| before.set != *set));
+        self.lost.extend(before.map(|before| (before, hands.ticks())));
         Ok(Outcome::Done { moved: Pages(0) })
     }
 }

@@ -24,7 +24,7 @@ use numaherd_model::{Birth, Nanos, ProcessId};
 use crate::ReadError;
 use crate::process::TaskStat;
 use crate::sys::clock;
-use crate::system::System;
+use crate::system::{self, System};
 
 /// How long it may be that only pids told that nobody was born: who restores a process that was saved chooses its pid.
 const TRUSTED: Nanos = Nanos(1_000_000_000);
@@ -33,6 +33,9 @@ const TRUSTED: Nanos = Nanos(1_000_000_000);
 /// does, and a host has hundreds of services that were busy once. What is known of its memory is lost with it, so it
 /// is long. Guessed.
 const KEPT: Nanos = Nanos(300_000_000_000);
+
+/// What is told of a birth and what a start time says are so close together: both are of a clock tick. Guessed: a few.
+const SAME: Nanos = Nanos(100_000_000);
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -132,7 +135,7 @@ impl Family {
         }
         let trusted = self.searched.is_some_and(|at| now.since(at) < TRUSTED);
         let mut bonds = self.known.clone();
-        if !trusted || !all_told(before.zip(newest), &found) {
+        if !trusted || !self.births.is_empty() || !all_told(before.zip(newest), &found) {
             // Who bore children until a moment ago, too: they were born before this look.
             let parents = self.bearing(&bonds, &placed);
             let parents = parents.union(&self.bearing).copied().collect();
@@ -277,6 +280,12 @@ impl Family {
 /// Whether a process has whoever adopts orphans for its parent, in place of the one that created it.
 fn is_orphan(system: &mut dyn System, birth: Birth) -> Result<bool, ReadError> {
     let Some(child) = system.stat(birth.child, birth.child)? else { return Ok(false) };
+    // The pid of one that has ended may be a stranger's by now, who was born at another time.
+    let age = system::age(system, child.id.start);
+    let born = Nanos(system.monotonic().0.saturating_sub(age.0));
+    if born.since(birth.time).max(birth.time.since(born)) > SAME {
+        return Ok(false);
+    }
     // Either's pid may be another's by now.
     let parent = ReadError::unless_refused(system.stat(birth.parent, birth.parent))?;
     let lives = parent.is_some_and(|parent| parent.id.start <= child.id.start && !parent.is_dead());

@@ -3,8 +3,9 @@
 //! Memory that takes hinting faults has no policy, or the kernel would pass over it, and what has just faulted needs no
 //! other proof. But what is known of it stays known when faults end, as they do with `mbind` or `set_mempolicy`, and would
 //! move it against its owner's word. So before memory of a process moves that is known for longer, its policies are read,
-//! at the cost and within the budget that [`super::walk`] tells of, and again while it goes on being moved. Where they
-//! may not be read, for that would hold the process up, faults are believed.
+//! at the cost and within the budget that [`super::walk`] tells of, and again while it goes on being moved. Where there is no
+//! time for that, as others are read, what was known is good for a while longer. Where they may not be read, for that would
+//! hold the process up, faults are believed.
 //!
 //! A program may give itself a policy for a moment while it allocates, and all of its memory shows that. What has one is
 //! not moved, but only where it has it still when its policies are read again do its tasks have to come to it.
@@ -24,8 +25,15 @@ use crate::system::System;
 /// What was found out so long ago is believed: faults, and policies that were read. Guessed.
 const FRESH: Nanos = Nanos(10_000_000_000);
 
+/// The same where there is no time to read them: so many processes that are moved at once are each read in their turn.
+/// Guessed.
+const OUTDATED: Nanos = Nanos(120_000_000_000);
+
 /// What policies are found to be: what is held where, for those of a process that are not the kernel's default.
 const OWNED: &str = "its owner gave it a memory policy";
+
+/// Why memory waits whose policies were not read for too long.
+const UNREAD: &str = "whether its owner gave it a memory policy could not be read of late";
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -34,8 +42,9 @@ pub struct Owned(BTreeMap<ProcessId, Known>);
 /// What is known of a process's policies.
 #[derive(Debug)]
 struct Known {
-    /// Until when nothing need be read.
+    /// Until when nothing need be read, and until when it is good where nothing can be.
     until: Nanos,
+    outdated: Nanos,
     /// What has a policy, ascending.
     ranges: Vec<Ruled>,
 }
@@ -76,12 +85,14 @@ impl Owned {
             *known = Known::since(now);
         } else if walks.allows(now) {
             let begin = system.monotonic();
-            let mappings = system.mappings(process.tgid).ok().flatten().unwrap_or_default();
+            let mappings = system.mappings(process.tgid);
             let took = system.monotonic().since(begin);
             let end = Nanos(now.0 + took.0);
             walks.spend(now, end);
-            known.ranges = ruled(&mappings, &known.ranges);
-            known.until = Nanos(end.0 + FRESH.0.max(took.0 * walk::ALL_PART));
+            let Ok(mappings) = mappings else { return };
+            let ranges = ruled(&mappings.unwrap_or_default(), &known.ranges);
+            let until = Nanos(end.0 + FRESH.0.max(took.0 * walk::ALL_PART));
+            *known = Known { until, outdated: Nanos(until.0 + OUTDATED.0), ranges };
         }
     }
 
@@ -94,8 +105,8 @@ impl Owned {
         now: Nanos,
     ) -> Option<Outcome> {
         let known = self.0.get(&process)?;
-        if now >= known.until {
-            let problem = walk::TOO_OFTEN.into();
+        if now >= known.outdated {
+            let problem = UNREAD.into();
             return Some(Outcome::Skipped(SkipReason::Checked { problem, short: None }));
         }
         let first = known.ranges.partition_point(|one| one.range.end <= piece.start);
@@ -111,7 +122,8 @@ impl Owned {
 
 impl Known {
     fn since(now: Nanos) -> Known {
-        Known { until: Nanos(now.0 + FRESH.0), ranges: Vec::new() }
+        let until = Nanos(now.0 + FRESH.0);
+        Known { until, outdated: Nanos(until.0 + OUTDATED.0), ranges: Vec::new() }
     }
 }
 
@@ -218,13 +230,15 @@ mod tests {
         let mut running = Running::new(root.path());
         let (mut owned, mut walks) = (Owned::default(), Budget::default());
         owned.see(&[PROCESS].into(), second(0));
-        walks.spend(second(9), second(10));
+        // All that there is for hours, by others.
+        walks.spend(second(9), second(1000));
         let pieces = [(0x1000_0000, 1)];
-        assert_eq!(moves((&mut owned, &mut running, &mut walks), 11, &pieces), [Some(false)]);
+        let mut at = |at| moves((&mut owned, &mut running, &mut walks), at, &pieces);
+        assert_eq!([at(11), at(129), at(130)], [[None], [None], [Some(false)]]);
         let mut walks = Budget::default();
         put(root.path(), "proc/7/status", "RssAnon:\t80000000 kB\n");
         put(root.path(), "proc/7/maps", "10000000-2000000000 rw-p 00000000 00:00 0 \n");
         put(root.path(), "proc/meminfo", "AnonPages: 80000000 kB\nAnonHugePages: 0 kB\n");
-        assert_eq!(moves((&mut owned, &mut running, &mut walks), 12, &pieces), [None]);
+        assert_eq!(moves((&mut owned, &mut running, &mut walks), 131, &pieces), [None]);
     }
 }

@@ -325,12 +325,19 @@ impl Seen {
     }
 }
 
-/// Processes whose pages are to stay where they are: until when what their files tell is good, and why.
+/// The same at how much is locked, which costs one short file: a segment may be mapped by hundreds. Guessed.
+const LOCKED_AGE: Nanos = Nanos(1_000_000_000);
+
+/// Processes whose pages are to stay where they are: until when what their files tell, and how much is locked, is good, and
+/// why.
 #[derive(Debug, Default)]
-pub struct Stays(BTreeMap<ProcessId, (Nanos, Option<&'static str>)>);
+pub struct Stays {
+    files: BTreeMap<ProcessId, (Nanos, Option<&'static str>)>,
+    locked: BTreeMap<ProcessId, (Nanos, Option<&'static str>)>,
+}
 
 impl Stays {
-    /// Why they are, if they are. What is locked is looked at each time: it may be all that there is, a moment later.
+    /// Why they are, if they are.
     pub fn why(
         &mut self,
         system: &mut dyn System,
@@ -338,15 +345,18 @@ impl Stays {
         now: Nanos,
         beat: &mut dyn FnMut(),
     ) -> Option<&'static str> {
-        self.0.retain(|_, (until, _)| now < *until);
-        let mut look = || {
+        for known in [&mut self.files, &mut self.locked] {
+            known.retain(|_, (until, _)| now < *until);
+        }
+        let look = || {
             let begin = system.monotonic();
             let why = system.pages_stay(process.tgid, beat);
             let took = system.monotonic().since(begin);
             (Nanos(now.0 + STAYS_AGE.0.max(took.0 * walk::ALL_PART)), why)
         };
-        let (_, why) = *self.0.entry(process).or_insert_with(&mut look);
-        why.or_else(|| system.locked(process.tgid))
+        let (_, why) = *self.files.entry(process).or_insert_with(look);
+        let locked = || (Nanos(now.0 + LOCKED_AGE.0), system.locked(process.tgid));
+        why.or_else(|| self.locked.entry(process).or_insert_with(locked).1)
     }
 }
 

@@ -42,7 +42,9 @@ impl Masks {
             let Change::Affinity { task, process, before, after } = change else { continue };
             let (task, process) = (*task, *process);
             let from = since + written.0 / clock::tick().0;
+            // The last of all may not have been made.
             if let Some((key, process, nth)) = latest.remove(&task)
+                && line + 1 < changes.len()
                 && let Some(sets) = masks.0.get_mut(&key)
                 && let Some(of_process) = sets.by_process.get_mut(&process)
             {
@@ -91,6 +93,12 @@ impl Sets {
 }
 
 impl Set {
+    /// Whether its task may have had it at this tick, as far as clocks go: a change is made a moment after it was written
+    /// down.
+    pub fn may_be_had(&self, born: u64) -> bool {
+        self.from <= born && self.until.is_none_or(|until| born <= until + 1)
+    }
+
     /// Of masks that a process had, the likeliest that a child was born with: one that a thread had then,
     /// the main thread's, which starts most, and the latest.
     pub fn likeliness(&self, born: u64) -> (bool, bool, u64) {

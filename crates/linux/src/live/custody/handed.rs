@@ -27,17 +27,18 @@ impl Custody {
         if self.tasks.is_empty() && self.lost.is_empty() {
             return Ok(());
         }
-        let ours = || self.tasks.values().chain(&self.lost);
+        let of_now = self.tasks.values().map(|ours| (ours, u64::MAX));
+        let ours = || of_now.clone().chain(self.lost.iter().map(|(ours, until)| (ours, *until)));
         let exact = |ours: &Ours| ours.set == *current;
         // Most are born of nobody's we placed, and show more CPUs than we ever set.
         let remains = |ours: &Ours| {
             current.is_subset(&ours.set) || current.intersection(&ours.set).is_empty()
         };
-        if !ours().any(remains) {
+        if !ours().any(|(ours, _)| remains(ours)) {
             return Ok(());
         }
         let mut usable = None;
-        if !ours().any(exact) {
+        if !ours().any(|(ours, _)| exact(ours)) {
             usable = Some(hands.usable(process.tgid, task.tid)?);
         }
         // Of its own process, or of an ancestor: then with what that had when it, or who stands between the two, was
@@ -49,9 +50,11 @@ impl Custody {
                 && ours.since <= born
         };
         // By start time too: the pid may have been that of somebody who ended since the last look.
-        let heirs_of = |process: ProcessId, born: u64| {
-            ours().find(|o| o.process == process && born_with(o, born)).cloned()
+        let found_in = |is_one: &dyn Fn(ProcessId) -> bool, born: u64| {
+            let mut had = ours().filter(|(o, until)| is_one(o.process) && born <= *until);
+            had.find(|(o, _)| born_with(o, born)).map(|(o, _)| o.clone())
         };
+        let heirs_of = |process, born| found_in(&|one| one == process, born);
         let (mut found, mut born) = (heirs_of(process, task.start), process.start);
         let mut next = hands.parents.of(process.tgid).unwrap_or(parent);
         for _ in 0..MOST_ANCESTORS {
@@ -67,8 +70,12 @@ impl Custody {
                     found = heirs_of(ProcessId { tgid: next, start: stat.id.start }, born);
                     (next, born) = (told.unwrap_or(stat.ppid), stat.id.start);
                 }
-                (None, Some(parent)) => next = parent,
-                (None, None) => break,
+                // It was placed, maybe, and has ended since the last look.
+                (None, told) => {
+                    found = found_in(&|one| one.tgid == next && one.start <= born, born);
+                    let Some(parent) = told else { break };
+                    next = parent;
+                }
             }
         }
         match found {
@@ -105,8 +112,13 @@ impl Custody {
         &mut self,
         hands: &mut Hands<'_>,
         (task, process): (TaskId, ProcessId),
+        before: &CpuSet,
         current: &mut CpuSet,
     ) -> Result<bool, WorldError> {
+        // Its owner's, and it may be the same as another thread has from us.
+        if !self.tasks.contains_key(&task) && before == current {
+            return Ok(false);
+        }
         let of_process = self.tasks.values().filter(|other| other.process == process);
         let all: Vec<Ours> = of_process.cloned().collect();
         let had = match all.iter().find(|other| other.set == *current) {
@@ -119,8 +131,9 @@ impl Custody {
             exactly => exactly,
         };
         let Some(had) = had.filter(|had| had.owner != had.set) else { return Ok(false) };
-        self.lost.extend(self.tasks.remove(&task));
-        self.free(hands, (task, process), had, current)?;
+        let had = had.clone();
+        self.give_up(hands, task);
+        self.free(hands, (task, process), &had, current)?;
         Ok(true)
     }
 
@@ -138,8 +151,11 @@ impl Custody {
         }
         let usable = hands.usable(ours.process.tgid, task.tid)?;
         if usable == hands.system.possible().map_err(read_error)? {
-            let ours = self.owners.remove(&task).map(|(_, ours)| ours);
-            self.tasks.extend(ours.map(|ours| (task, ours)));
+            let Some((_, ours)) = self.owners.remove(&task) else { return Ok(()) };
+            if hands.acts {
+                hands.write_down((task, ours.process), &ours.owner, &ours.set)?;
+            }
+            self.tasks.insert(task, ours);
         }
         Ok(())
     }
