@@ -134,6 +134,20 @@ impl Hands<'_> {
         self.system.since_boot().0 / clock::tick().0
     }
 
+    /// What the owner of a thread that shows these CPUs allows it, where none of our masks is in force.
+    fn owners(&mut self, who: (u32, u32), current: &CpuSet) -> Result<CpuSet, WorldError> {
+        let mask = self.system.mask(who.0, who.1);
+        match (self.system.cpuset(who.0, who.1), mask) {
+            // Nothing but the mask says where it may run.
+            (None, Some(mask)) => Ok(mask),
+            (cpuset, _) => {
+                let usable = usable_of(self.system, cpuset.as_ref()).map_err(read_error)?;
+                let possible = self.system.possible().map_err(read_error)?;
+                Ok(allowance::owners(current, &usable, &possible))
+            }
+        }
+    }
+
     /// CPUs of a thread's cpuset that are online.
     fn usable(&mut self, tgid: u32, tid: u32) -> Result<CpuSet, WorldError> {
         usable(self.system, tgid, tid).map_err(read_error)
@@ -293,7 +307,8 @@ impl Custody {
     ) -> Result<(), WorldError> {
         if let Some(ours) = self.give_up(hands, task) {
             if hands.acts {
-                hands.write_down((task, ours.process), current, current)?;
+                let owner = hands.owners((ours.process.tgid, task.tid), current)?;
+                hands.write_down((task, ours.process), &owner, &owner)?;
             }
             self.owners.insert(task, (hands.system.monotonic(), ours));
         }
@@ -379,19 +394,7 @@ impl Custody {
                 }
                 ours.owner
             }
-            None => {
-                let mask = hands.system.mask(process.tgid, task.tid);
-                match (hands.system.cpuset(process.tgid, task.tid), mask) {
-                    // Nothing but the mask says where it may run.
-                    (None, Some(mask)) => mask,
-                    (cpuset, _) => {
-                        let usable =
-                            usable_of(hands.system, cpuset.as_ref()).map_err(read_error)?;
-                        let possible = hands.system.possible().map_err(read_error)?;
-                        allowance::owners(&current, &usable, &possible)
-                    }
-                }
-            }
+            None => hands.owners((process.tgid, task.tid), &current)?,
         };
         let set = to.map_or(&owner, |(_, cpus)| cpus);
         hands.write_down((task, process), &owner, set)?;
