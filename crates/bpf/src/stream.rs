@@ -246,8 +246,11 @@ fn select(open: &mut OpenObject, programs: &[&str], ring_bytes: u32) -> Result<(
             map.set_max_entries(ring_bytes).map_err(refused)?;
         } else if name == "descendants" {
             let cpus = libbpf_rs::num_possible_cpus().map_err(refused)?;
-            map.set_max_entries(LEAST_DESCENDANTS.max(DESCENDANTS * cpus as u32))
-                .map_err(refused)?;
+            let most = match programs.contains(&"see_births") {
+                true => LEAST_DESCENDANTS.max(DESCENDANTS * cpus as u32),
+                false => 1,
+            };
+            map.set_max_entries(most).map_err(refused)?;
         }
     }
     Ok(())

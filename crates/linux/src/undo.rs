@@ -252,7 +252,8 @@ impl Undoing<'_> {
         let fit = masks.iter().filter(|(mask, ..)| fits(mask));
         let shown: Vec<Shown<'_>> = fit.map(|of| Shown::new(of, &now, &usable)).collect();
         // A thread that we placed becomes its process's main one when it executes a program.
-        let main = (stat.id.tid == tgid).then(|| self.threads_beside_main(tgid));
+        let may_be = stat.id.tid == tgid && !shown.is_empty();
+        let main = may_be.then(|| self.threads_beside_main(tgid));
         // Whose child it is says which of several masks it was born with, and when it was born of that
         // process, or who stands between the two was.
         for (nth, &process) in lineage.iter().enumerate() {
