@@ -49,6 +49,10 @@ fn status_finds_a_wrong_placement_and_its_advice_cures_it() {
              sleep 3; numaherd status -p $load -o json > after
              grep -qE '\"local_share\": ?(0\\.9|1)' after && break
          done
+         # While pages are on their way the process waits for these, too.
+         for half in $(seq 60); do
+             grep -q '\"converged\":true' $NUMAHERD_CACHE/runs/*.jsonl && break; sleep 0.5
+         done
          numaherd advise -p $load --sample 2 -o json > kept
          stat -c %a $NUMAHERD_CACHE/advice/* > mode
          kill $load; wait; echo $load > pid",
