@@ -299,8 +299,9 @@ impl LiveMachine {
         let hidden =
             by_faults.then(|| self.aside.hidden(system, process, now, &mut self.walks)).flatten();
         let hidden = hidden.is_some_and(|hidden| !self.accesses.make_up(&hidden)) || untold;
-        let aside = self.aside.is_grouped(system, process, now) || hidden;
-        let aside = self.aside.is_by_deadline(process, stat) || aside;
+        let aside = self.aside.is_by_deadline(process, stat)
+            || self.aside.is_grouped(system, process, now)
+            || hidden;
         Ok(Task {
             id: stat.id,
             process,

@@ -223,14 +223,9 @@ impl TaskReader {
     /// The file cannot be read, or holds no list of CPUs.
     pub fn cpus_allowed(&mut self, tgid: u32, tid: u32) -> Result<Option<CpuSet>, ReadError> {
         let path = self.task_file(tgid, tid, "status");
-        let Some(bytes) = self.buffer.read(&path)? else {
-            return Ok(None);
-        };
-        let text = String::from_utf8_lossy(bytes);
-        let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        let set = list.and_then(|list| list.parse().ok());
-        let expected = "a line 'Cpus_allowed_list: LIST'";
-        set.map(Some).ok_or_else(|| ReadError::parse_file(&path, expected, &text))
+        self.of_status(path, "Cpus_allowed_list:", "a line 'Cpus_allowed_list: LIST'", |list| {
+            list.parse().ok()
+        })
     }
 
     /// The nodes that a process's memory may be on: those of its cpuset that have memory, whatever version its group
@@ -256,14 +251,9 @@ impl TaskReader {
     /// The file cannot be read, or names none.
     pub fn effective_user(&mut self, tgid: u32) -> Result<Option<u32>, ReadError> {
         let path = self.proc.join(format!("{tgid}/status"));
-        let Some(bytes) = self.buffer.read(&path)? else {
-            return Ok(None);
-        };
-        let text = String::from_utf8_lossy(bytes);
         // Real, effective, saved, and of the file system.
-        let ids = text.lines().find_map(|line| line.strip_prefix("Uid:"));
-        let id = ids.and_then(|ids| ids.split_ascii_whitespace().nth(1)?.parse().ok());
-        id.map(Some).ok_or_else(|| ReadError::parse_file(&path, "a line 'Uid: NUMBERS'", &text))
+        let effective = |ids: &str| ids.split_ascii_whitespace().nth(1)?.parse().ok();
+        self.of_status(path, "Uid:", "a line 'Uid: NUMBERS'", effective)
     }
 
     /// The thread group a thread belongs to, from its status.
@@ -272,13 +262,23 @@ impl TaskReader {
     /// The file cannot be read, or names no group.
     pub fn tgid(&mut self, tid: u32) -> Result<Option<u32>, ReadError> {
         let path = self.proc.join(format!("{tid}/status"));
+        self.of_status(path, "Tgid:", "a line 'Tgid: NUMBER'", |number| number.trim().parse().ok())
+    }
+
+    /// What a line of a `status` says that is in every one, after its name; None when its task has ended.
+    fn of_status<T>(
+        &mut self,
+        path: PathBuf,
+        name: &str,
+        expected: &'static str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, ReadError> {
         let Some(bytes) = self.buffer.read(&path)? else {
             return Ok(None);
         };
         let text = String::from_utf8_lossy(bytes);
-        let number = text.lines().find_map(|line| line.strip_prefix("Tgid:"));
-        let tgid = number.and_then(|number| number.trim().parse().ok());
-        tgid.map(Some).ok_or_else(|| ReadError::parse_file(&path, "a line 'Tgid: NUMBER'", &text))
+        let found = text.lines().find_map(|line| line.strip_prefix(name)).and_then(parse);
+        found.map(Some).ok_or_else(|| ReadError::parse_file(&path, expected, &text))
     }
 
     /// The process and its descendants, ascending. A child whose parent has ended is no longer

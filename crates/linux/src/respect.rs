@@ -53,13 +53,8 @@ const FILES: [(&str, &str); 7] = [
 /// microsecond or two. Guessed.
 const FILES_AT_ONCE: usize = 1024;
 
-/// Why a process's pages are to stay, if they are. What may not be looked at says nothing. `beat` is called now and then.
-#[must_use]
-pub fn pages_stay(root: &Path, tgid: u32, beat: &mut dyn FnMut()) -> Option<&'static str> {
-    locked(root, tgid).or_else(|| handled(root, tgid, beat))
-}
-
-/// The same for how much is locked or pinned: one short file.
+/// Why a process's pages are to stay, if they are, for how much is locked or pinned: one short file. What may not be looked
+/// at says nothing.
 #[must_use]
 pub fn locked(root: &Path, tgid: u32) -> Option<&'static str> {
     let path = root.join(format!("proc/{tgid}/status"));
@@ -77,7 +72,7 @@ pub fn locked(root: &Path, tgid: u32) -> Option<&'static str> {
     }
 }
 
-/// The same for who else handles its memory, by the files that it has open.
+/// The same for who else handles its memory, by the files that it has open. `beat` is called now and then.
 #[must_use]
 pub fn handled(root: &Path, tgid: u32, beat: &mut dyn FnMut()) -> Option<&'static str> {
     let links = std::fs::read_dir(root.join(format!("proc/{tgid}/fd"))).into_iter().flatten();
@@ -219,6 +214,11 @@ mod tests {
     use super::*;
     use crate::testing::put;
 
+    /// By what is locked and by files, as whoever moves pages asks.
+    fn pages_stay(root: &Path, tgid: u32) -> Option<&'static str> {
+        locked(root, tgid).or_else(|| handled(root, tgid, &mut || {}))
+    }
+
     #[test]
     fn a_process_whose_memory_is_locked_or_handled_by_others_is_left_alone() {
         let root = tempfile::tempdir().unwrap();
@@ -230,12 +230,12 @@ mod tests {
             std::os::unix::fs::symlink(target, fd.join(number)).unwrap();
         };
         open("1", "/dev/null");
-        assert_eq!(pages_stay(root.path(), 7, &mut || {}), None);
+        assert_eq!(pages_stay(root.path(), 7), None);
         open("9", "anon_inode:[userfaultfd]");
-        assert!(pages_stay(root.path(), 7, &mut || {}).unwrap().contains("userfaultfd"));
+        assert!(pages_stay(root.path(), 7).unwrap().contains("userfaultfd"));
         std::fs::remove_file(fd.join("9")).unwrap();
         open("10", "/dev/vfio/42");
-        assert!(pages_stay(root.path(), 7, &mut || {}).unwrap().contains("VFIO"));
+        assert!(pages_stay(root.path(), 7).unwrap().contains("VFIO"));
         for (device, why) in [
             ("/dev/kfd", "ROCm"),
             ("/dev/dri/renderD128", "graphics card"),
@@ -244,19 +244,16 @@ mod tests {
         ] {
             std::fs::remove_file(fd.join("10")).unwrap();
             open("10", device);
-            assert!(
-                pages_stay(root.path(), 7, &mut || {}).is_some_and(|told| told.contains(why)),
-                "{device}"
-            );
+            assert!(pages_stay(root.path(), 7).is_some_and(|told| told.contains(why)), "{device}");
         }
         for device in ["/dev/dri/card0", "/dev/shm/x"] {
             std::fs::remove_file(fd.join("10")).unwrap();
             open("10", device);
-            assert_eq!(pages_stay(root.path(), 7, &mut || {}), None, "{device}");
+            assert_eq!(pages_stay(root.path(), 7), None, "{device}");
         }
         put(root.path(), "proc/7/status", &status(500));
-        assert!(pages_stay(root.path(), 7, &mut || {}).unwrap().contains("locked"));
-        assert_eq!(pages_stay(root.path(), 8, &mut || {}), None);
+        assert!(pages_stay(root.path(), 7).unwrap().contains("locked"));
+        assert_eq!(pages_stay(root.path(), 8), None);
     }
 
     #[test]
@@ -265,7 +262,7 @@ mod tests {
         let stays = |locked: u64, pinned: u64| {
             let text = format!("VmLck:\t{locked} kB\nVmPin:\t{pinned} kB\nVmRSS:\t5000 kB\n");
             put(root.path(), "proc/7/status", &text);
-            pages_stay(root.path(), 7, &mut || {}).unwrap_or_default()
+            pages_stay(root.path(), 7).unwrap_or_default()
         };
         assert!(stays(0, 500).contains("pinned") && stays(600, 500).contains("locked"));
         // The larger counts, not both together.
@@ -292,7 +289,7 @@ mod tests {
         if fd < 0 {
             return;
         }
-        let why = pages_stay("/".as_ref(), std::process::id(), &mut || {});
+        let why = pages_stay("/".as_ref(), std::process::id());
         // SAFETY: the descriptor is ours and used by nobody else.
         unsafe { libc::close(fd as i32) };
         assert!(why.unwrap().contains("userfaultfd"));

@@ -107,14 +107,12 @@ pub fn possible(root: &Path) -> Result<CpuSet, ReadError> {
 pub fn isolated(root: &Path) -> Result<CpuSet, ReadError> {
     let mut apart = CpuSet::new();
     let listed = root.join(ISOLATED_PARTITIONS);
+    if !listed.exists() {
+        apart = partitions(&root.join(GROUPS));
+    }
     let of_machine = ["isolated", "nohz_full"].map(|name| root.join(CPUS).join(name));
-    for path in of_machine.into_iter().chain([listed.clone()]) {
-        let Ok(text) = file::text(&path) else {
-            if path == listed {
-                apart = apart.union(&partitions(&root.join(GROUPS)));
-            }
-            continue;
-        };
+    for path in of_machine.into_iter().chain([listed]) {
+        let Ok(text) = file::text(&path) else { continue };
         // Some kernels print a null pointer for none.
         if text.trim() != "(null)" {
             let cpus = parse_list::<CpuSet>(&path, &text, "a list of CPUs such as 0-3")?;

@@ -132,8 +132,9 @@ impl Undoing<'_> {
             // Never set after all, put back already, or the owner's own.
             let untouched = is_still(&current, &entry.before, &usable);
             // Where the last line gives it back, what it has now is its owner's.
-            let is_ours = entry.after != entry.before;
-            let by_another = is_ours.then(|| self.masked_as_another(task, entry, &current, masks));
+            let may_be = task.tid == tgid && entry.after != entry.before;
+            let shows = (&current, &usable);
+            let by_another = may_be.then(|| self.masked_as_another(task, entry, shows, masks));
             match by_another.flatten() {
                 Some(owner) => self.restore(task.tid, &owner),
                 None => self.undone.changed_since += usize::from(!untouched),
@@ -147,15 +148,11 @@ impl Undoing<'_> {
         &mut self,
         task: TaskId,
         Entry { process, before: owner, .. }: &Entry,
-        current: &CpuSet,
+        (current, usable): (&CpuSet, &CpuSet),
         masks: &Masks,
     ) -> Option<CpuSet> {
         let who = (process.tgid, task.tid);
-        if task.tid != process.tgid {
-            return None;
-        }
         let threads = self.threads_beside_main(process.tgid);
-        let usable = usable(self.system, who.0, who.1).ok()?;
         let had = masks.iter().flat_map(|(mask, owner, sets)| {
             let of_others = sets.of(*process).iter();
             let of_others = of_others.filter(|set| set.task != task && may_be_main(set, &threads));
@@ -163,9 +160,9 @@ impl Undoing<'_> {
         });
         // Of a mask of which nothing could show, its owner's shows the same: only whom it would harm not is given that.
         let visible = had
-            .filter(|(_, mask, before)| !mask.intersection(&usable).is_empty() || *before == owner);
+            .filter(|(_, mask, before)| !mask.intersection(usable).is_empty() || *before == owner);
         let shown =
-            visible.filter(|(_, mask, _)| is_untouched(self.system, who, current, mask, &usable));
+            visible.filter(|(_, mask, _)| is_untouched(self.system, who, current, mask, usable));
         shown.max_by_key(|(likeliness, ..)| *likeliness).map(|(.., owner)| owner.clone())
     }
 

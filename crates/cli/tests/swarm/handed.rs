@@ -54,8 +54,7 @@ fn whose_placed_parent_ended_before_a_look_is_set_free() {
         bench.shared.0.borrow_mut().end(200);
         assert_eq!(look(&mut bench, [300]), (["0-7".into()], 1), "{late}");
         bench.undone();
-        bench.shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
-        same_as_alone(0, "", &bench.shared, &mut Story::default());
+        bench.is_as_alone();
     }
 }
 
@@ -114,8 +113,7 @@ fn who_lost_its_parent_before_a_look_is_looked_after_and_set_free() {
     }
     assert_eq!(look(&mut bench, [900]), (["0-7".into()], 3));
     bench.undone();
-    bench.shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
-    same_as_alone(0, "", &bench.shared, &mut Story::default());
+    bench.is_as_alone();
 }
 
 /// Whichever thread executes it becomes the main one, and has its own mask still.

@@ -123,6 +123,11 @@ impl Bench {
 
     fn is_put_back(&self) {
         assert_eq!(self.undone(), (2, 0));
+        self.is_as_alone();
+    }
+
+    /// Every task has what it would have if nobody had balanced, none excused.
+    pub fn is_as_alone(&self) {
         self.shared.0.borrow_mut().tasks.values_mut().for_each(|task| task.excused = false);
         same_as_alone(0, "", &self.shared, &mut Story::default());
     }

@@ -84,14 +84,10 @@ impl Owned {
         if walk::is_too_long(system, process.tgid, resident) {
             *known = Known::since(now);
         } else if walks.allows(now) {
-            let begin = system.monotonic();
-            let mappings = system.mappings(process.tgid);
-            let took = system.monotonic().since(begin);
-            let end = Nanos(now.0 + took.0);
-            walks.spend(now, end);
-            let Ok(mappings) = mappings else { return };
-            let ranges = ruled(&mappings.unwrap_or_default(), &known.ranges);
-            let until = Nanos(end.0 + FRESH.0.max(took.0 * walk::ALL_PART));
+            let read = walk::mappings(system, process.tgid, now, walks);
+            let Ok((mappings, took)) = read else { return };
+            let ranges = ruled(&mappings, &known.ranges);
+            let until = Nanos(now.0 + took.0 + FRESH.0.max(took.0 * walk::ALL_PART));
             *known = Known { until, outdated: Nanos(until.0 + OUTDATED.0), ranges };
         }
     }
@@ -110,8 +106,7 @@ impl Owned {
             return Some(Outcome::Skipped(SkipReason::Checked { problem, short: None }));
         }
         let first = known.ranges.partition_point(|one| one.range.end <= piece.start);
-        let mut there = known.ranges[first..].iter();
-        let there = there.by_ref().take_while(|one| one.range.start < piece.end);
+        let there = known.ranges[first..].iter().take_while(|one| one.range.start < piece.end);
         let one = there.filter(|one| !one.nodes.contains(to)).min_by_key(|one| !one.lasts)?;
         Some(Outcome::Skipped(match one.lasts {
             true => SkipReason::Held { why: OWNED.into() },

@@ -56,11 +56,15 @@ const WALKED_AGE: Nanos = Nanos(600_000_000_000);
 /// What walking one page's entry costs before it was measured there. Measured: 22 to 144 ns (`super::walk`).
 pub const PAGE_WALK: Nanos = Nanos(100);
 
+/// How often at the most it is looked whether a process's pages are to stay, by the files that it has open.
+const STAYS_AGE: Nanos = Nanos(30_000_000_000);
+
+/// The same by how much is locked, which costs one short file: a segment may be mapped by hundreds. Guessed.
+const LOCKED_AGE: Nanos = Nanos(1_000_000_000);
+
+/// Why one is left alone for how it is scheduled.
 const BY_DEADLINE: &str =
     "threads of it are scheduled by deadline, which the kernel refuses to who may not use all CPUs";
-
-/// How often it is looked at a process's files for whether its pages are to stay, at the most.
-const STAYS_AGE: Nanos = Nanos(30_000_000_000);
 
 /// What hides most of a process's memory from its faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -311,22 +315,18 @@ impl Seen {
         self.contradicted += u32::from(self.is_contradicted(resident));
         self.heard = 0;
         let begin = system.monotonic();
-        let Ok(mappings) = system.mappings(process.tgid) else { return };
-        let residence = Residence::of(&mappings.unwrap_or_default());
+        let read = walk::mappings(system, process.tgid, begin, walks);
+        let Ok((mappings, took)) = read else { return };
+        let residence = Residence::of(&mappings);
         let why = residence.coverage_permille().zip(residence.main_cause());
         let much = |&(permille, _): &(u32, Unseen)| {
             resident.0 / 1000 * u64::from(1000_u32.saturating_sub(permille)) >= LEAST_WALKED.0
         };
         let why = why.filter(much).and_then(|(permille, cause)| Hidden::if_low(permille, cause));
         self.walked = Some((resident, why));
-        let end = system.monotonic();
-        walks.spend(begin, end);
-        self.walk = Nanos(end.0 + end.since(begin).0 * WALK_PART);
+        self.walk = Nanos(begin.0 + took.0 + took.0 * WALK_PART);
     }
 }
-
-/// The same at how much is locked, which costs one short file: a segment may be mapped by hundreds. Guessed.
-const LOCKED_AGE: Nanos = Nanos(1_000_000_000);
 
 /// Processes whose pages are to stay where they are: until when what their files tell, and how much is locked, is good, and
 /// why.
